@@ -135,10 +135,11 @@ endif
 test-e2e: control-plane ## Run pods on two nodes with real kubelets and containerd (root, Linux). E2E_ATTACH=upstream compares.
 	@hack/setup-packages.sh --containers
 	@hack/build-control-plane.sh kubelet containerd containerd-shim-runc-v2 ctr
-	HAWSER_TEST_E2E=$(E2E_ATTACH) HAWSER_TEST_E2E_DIR=$(DIR)-e2e go test -v -count=1 -timeout 35m ./test/kubelet
-ifneq ($(E2E_ATTACH),upstream)
+ifeq ($(E2E_ATTACH),upstream)
+	HAWSER_TEST_E2E=upstream hack/test-e2e.sh $(DIR)-e2e kubelet
+else
 	$(MAKE) images ARCHITECTURES=$$(go env GOARCH)
-	HAWSER_TEST_E2E=$(E2E_ATTACH) HAWSER_TEST_E2E_DIR=$(DIR)-e2e go test -v -count=1 -timeout 15m ./test/images
+	hack/test-e2e.sh $(DIR)-e2e kubelet images
 endif
 
 .PHONY: test-alerts

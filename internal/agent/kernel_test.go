@@ -305,8 +305,12 @@ func (n *fakeNode) MakePlace(_ context.Context, dir, place string) error {
 	return os.MkdirAll(filepath.Join(dir, place), 0o755)
 }
 
-func (n *fakeNode) ClearPlace(ctx context.Context, dir, place string) error {
-	path := filepath.Join(dir, place)
+func (n *fakeNode) BindAlone(ctx context.Context, source *os.File, target string, readOnly bool) error {
+	return n.BindFile(ctx, source, target, readOnly, nil)
+}
+
+func (n *fakeNode) ClearPlace(ctx context.Context, place mount.Place) error {
+	path := filepath.Join(place.Directory, place.Name)
 	n.mu.Lock()
 	held := n.held[path]
 	n.mu.Unlock()

@@ -38,6 +38,12 @@ func (b boundedMounts) BindFile(ctx context.Context, source *os.File, target str
 	return b.Mounts.BindFile(ctx, source, target, readOnly, options)
 }
 
+func (b boundedMounts) BindAlone(ctx context.Context, source *os.File, target string, readOnly bool) error {
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+	return b.Mounts.BindAlone(ctx, source, target, readOnly)
+}
+
 func (b boundedMounts) OpenMount(ctx context.Context, path string) (*os.File, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()
@@ -68,10 +74,10 @@ func (b boundedMounts) MakePlace(ctx context.Context, dir, place string) error {
 	return b.Mounts.MakePlace(ctx, dir, place)
 }
 
-func (b boundedMounts) ClearPlace(ctx context.Context, dir, place string) error {
+func (b boundedMounts) ClearPlace(ctx context.Context, place mount.Place) error {
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()
-	return b.Mounts.ClearPlace(ctx, dir, place)
+	return b.Mounts.ClearPlace(ctx, place)
 }
 
 func (b boundedMounts) SetDeviceNodes(ctx context.Context, dir string, names []string) error {

@@ -143,6 +143,11 @@ func (c *carrier) carry(ctx context.Context, scopes []scope) error {
 			return unfinished(ctx)
 		case <-changed:
 		}
+		for _, f := range c.followers {
+			if err := f.Refused(); err != nil {
+				return fmt.Errorf("watching intents: %w; %w", err, errInterrupted)
+			}
+		}
 	}
 	if ctx.Err() != nil {
 		return unfinished(ctx)
@@ -221,8 +226,19 @@ func (c *carrier) create(ctx context.Context, t *trip) error {
 	return nil
 }
 
-// delete deletes the very source that the plan was made about.
+// delete deletes the very source that the plan was made about. It first reads the replacement: a move the other way may
+// have begun to delete it.
 func (c *carrier) delete(ctx context.Context, t *trip) error {
+	if !t.drop {
+		replacement := &volumesv1alpha1.VolumeAttachmentIntent{}
+		err := c.client.Get(ctx, client.ObjectKeyFromObject(t.want), replacement)
+		if err != nil {
+			return fmt.Errorf("reading intent %s: %w; intent %s was not deleted", t.Replacement, err, t.Intent)
+		}
+		if replacement.UID != t.replacement || replacement.DeletionTimestamp != nil {
+			return fmt.Errorf("intent %s is being deleted, so intent %s was not deleted", t.Replacement, t.Intent)
+		}
+	}
 	source := &volumesv1alpha1.VolumeAttachmentIntent{}
 	for _, l := range c.plan.Intents {
 		if l.Hop.Source.UID == t.source {

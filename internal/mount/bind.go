@@ -21,7 +21,11 @@ import (
 // writable. If source is already mounted there, Bind changes only options that differ. Any other mount at target is
 // ErrOccupied. An option that belongs to the filesystem, not to a mount, is ErrOption.
 func (m *Mounter) Bind(ctx context.Context, source, target string, readOnly bool, options []string) error {
-	return m.bind(ctx, target, readOnly, options, func(use func(fd int) error) (err error) {
+	attr, err := bindAttributes(readOnly, options)
+	if err != nil {
+		return fmt.Errorf("binding at %s: %w", target, err)
+	}
+	return m.bind(ctx, target, attr, func(use func(fd int) error) (err error) {
 		fd, err := openPath(source, 0)
 		if err != nil {
 			return fmt.Errorf("opening source %s: %w", source, err)
@@ -33,7 +37,26 @@ func (m *Mounter) Bind(ctx context.Context, source, target string, readOnly bool
 
 // BindFile is Bind with an open source, for instance from OpenBeneath. An O_PATH descriptor is enough.
 func (m *Mounter) BindFile(ctx context.Context, source *os.File, target string, readOnly bool, options []string) error {
-	return m.bind(ctx, target, readOnly, options, func(use func(fd int) error) error {
+	attr, err := bindAttributes(readOnly, options)
+	if err != nil {
+		return fmt.Errorf("binding at %s: %w", target, err)
+	}
+	return m.bind(ctx, target, attr, opened(source))
+}
+
+// BindAlone is BindFile for a mount that shares no later change with its source. Where what is around the target is
+// shared, the mount has a peer group of its own, and so have its copies and nothing else.
+func (m *Mounter) BindAlone(ctx context.Context, source *os.File, target string, readOnly bool) error {
+	attr, err := bindAttributes(readOnly, nil)
+	if err != nil {
+		return fmt.Errorf("binding at %s: %w", target, err)
+	}
+	attr.Propagation = unix.MS_PRIVATE
+	return m.bind(ctx, target, attr, opened(source))
+}
+
+func opened(source *os.File) func(use func(fd int) error) error {
+	return func(use func(fd int) error) error {
 		conn, err := source.SyscallConn()
 		if err != nil {
 			return err
@@ -42,15 +65,11 @@ func (m *Mounter) BindFile(ctx context.Context, source *os.File, target string, 
 		var used error
 		err = conn.Control(func(fd uintptr) { used = use(int(fd)) })
 		return errors.Join(err, used)
-	})
+	}
 }
 
-func (m *Mounter) bind(ctx context.Context, target string, readOnly bool, options []string,
+func (m *Mounter) bind(ctx context.Context, target string, attr *unix.MountAttr,
 	with func(use func(fd int) error) error) error {
-	attr, err := bindAttributes(readOnly, options)
-	if err != nil {
-		return fmt.Errorf("binding at %s: %w", target, err)
-	}
 	target = filepath.Clean(target)
 	return m.run(ctx, changes, "bind", target, func() error {
 		err := with(func(fd int) error { return m.bindDescriptor(fd, target, attr) })
@@ -73,7 +92,7 @@ func (m *Mounter) bindDescriptor(fd int, target string, attr *unix.MountAttr) er
 	if err := attach(fd, target, attr); err != nil {
 		return err
 	}
-	return m.verify(fd, target, attr)
+	return verify(m.Table, fd, target, attr)
 }
 
 // adjust sets the wanted options of the mount at target, if it shows the same file as fd.
@@ -85,23 +104,34 @@ func (m *Mounter) adjust(fd int, target string, entry Entry, attr *unix.MountAtt
 	if !same {
 		return fmt.Errorf("%w: %s of %s is mounted there", ErrOccupied, entry.Root, entry.Source)
 	}
-	if err := unix.MountSetattr(unix.AT_FDCWD, target, unix.AT_SYMLINK_NOFOLLOW, attr); err != nil {
+	// To leave its peer group would end what its copies receive.
+	options := &unix.MountAttr{Attr_set: attr.Attr_set, Attr_clr: attr.Attr_clr}
+	if err := unix.MountSetattr(unix.AT_FDCWD, target, unix.AT_SYMLINK_NOFOLLOW, options); err != nil {
 		return fmt.Errorf("setting mount options: %w", err)
 	}
-	return m.verify(fd, target, attr)
+	return verify(m.Table, fd, target, attr)
 }
 
 // attach clones fd's mount, sets the clone's options while it is unreachable, and moves it to target.
 func attach(fd int, target string, attr *unix.MountAttr) (err error) {
-	clone, err := unix.OpenTree(fd, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	clone, err := cloneOf(fd)
 	if err != nil {
-		return fmt.Errorf("cloning mount: %w", err)
+		return err
 	}
 	defer func() { err = errors.Join(err, unix.Close(clone)) }()
 	if err := unix.MountSetattr(clone, "", unix.AT_EMPTY_PATH, attr); err != nil {
 		return fmt.Errorf("setting mount options: %w", err)
 	}
 	return moveTo(clone, target)
+}
+
+// cloneOf opens a copy of fd's mount that is attached nowhere. It has the same peer group.
+func cloneOf(fd int) (int, error) {
+	clone, err := unix.OpenTree(fd, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	if err != nil {
+		return -1, fmt.Errorf("cloning mount: %w", err)
+	}
+	return clone, nil
 }
 
 // moveTo attaches a mount that is attached nowhere at target.
@@ -121,8 +151,8 @@ func moveTo(mount int, target string) (err error) {
 }
 
 // verify checks the result, because another program may have mounted over it meanwhile.
-func (m *Mounter) verify(fd int, target string, attr *unix.MountAttr) error {
-	table, err := m.Table()
+func verify(read func() (*Table, error), fd int, target string, attr *unix.MountAttr) error {
+	table, err := read()
 	if err != nil {
 		return err
 	}

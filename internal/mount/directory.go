@@ -106,11 +106,29 @@ func (m *Mounter) changePlaces(ctx context.Context, dir, place string, change fu
 		return fmt.Errorf("%w: %q is not a plain name", ErrSubPath, place)
 	}
 	return m.run(ctx, changes, "change of a place", filepath.Join(dir, place), func() error {
+		if err := checkDirectory(m.Table, dir); err != nil {
+			return fmt.Errorf("changing place %s of directory %s: %w", place, dir, err)
+		}
 		if err := changeWritable(dir, change); err != nil {
 			return fmt.Errorf("changing place %s of directory %s: %w", place, dir, err)
 		}
 		return nil
 	})
+}
+
+// checkDirectory is nil if a directory can be reached at the path.
+func checkDirectory(read func() (*Table, error), path string) error {
+	table, err := read()
+	if err != nil {
+		return err
+	}
+	switch e, mounted := table.At(path); {
+	case !mounted:
+		return ErrNotMounted
+	case !e.IsDirectory():
+		return fmt.Errorf("%w: %s of %s is mounted there", ErrOccupied, e.Root, e.Source)
+	}
+	return nil
 }
 
 func changeWritable(dir string, change func(fd int) error) (err error) {
@@ -122,9 +140,9 @@ func changeWritable(dir string, change func(fd int) error) (err error) {
 	if err := isMountRoot(fd); err != nil {
 		return err
 	}
-	clone, err := unix.OpenTree(fd, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	clone, err := cloneOf(fd)
 	if err != nil {
-		return fmt.Errorf("cloning mount: %w", err)
+		return err
 	}
 	defer func() { err = errors.Join(err, unix.Close(clone)) }()
 	if err := unix.MountSetattr(clone, "", unix.AT_EMPTY_PATH,
@@ -134,22 +152,34 @@ func changeWritable(dir string, change func(fd int) error) (err error) {
 	return change(clone)
 }
 
-// ClearPlace unmounts what is mounted at the place of the directory at path dir, and removes the place. It succeeds if
-// neither is there. As long as a process uses what is mounted there, in any mount namespace, the error is a *HeldError
-// that names it. Nothing is detached that may be in use.
-func (m *Mounter) ClearPlace(ctx context.Context, dir, place string) error {
+// Place is a place of a directory, with what its record has of it.
+type Place struct {
+	// Directory is the path of the directory, Name that of the place in it.
+	Directory, Name string
+	// PodUID of the pod that has the directory. Its processes can make copies of a mount that no peer group reveals.
+	PodUID string
+	// Major and Minor are the filesystem that was bound there.
+	Major, Minor int
+}
+
+func (p Place) path() string { return filepath.Join(filepath.Clean(p.Directory), p.Name) }
+
+// ClearPlace unmounts what is mounted at the place, and removes the place. It succeeds if neither is there. As long as
+// a copy of the mount exists or a process uses it, in any mount namespace, the error is a *HeldError that names a
+// process. Nothing is detached that may be in use.
+func (m *Mounter) ClearPlace(ctx context.Context, p Place) error {
 	// Buffered: the caller may have given up.
 	there := make(chan bool, 1)
-	err := m.run(ctx, changes, "clearing of a place", filepath.Join(dir, place), func() error {
-		exists, err := emptyPlace(m.Table, dir, place)
+	err := m.run(ctx, changes, "clearing of a place", p.path(), func() error {
+		exists, err := emptyPlace(m.Table, p)
 		there <- exists
 		return err
 	})
 	if err != nil || !<-there {
 		return err
 	}
-	return m.changePlaces(ctx, dir, place, func(fd int) error {
-		err := unix.Unlinkat(fd, place, unix.AT_REMOVEDIR)
+	return m.changePlaces(ctx, p.Directory, p.Name, func(fd int) error {
+		err := unix.Unlinkat(fd, p.Name, unix.AT_REMOVEDIR)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return nil
@@ -160,40 +190,72 @@ func (m *Mounter) ClearPlace(ctx context.Context, dir, place string) error {
 	})
 }
 
-// emptyPlace unmounts what is mounted at the place, and reports whether the directory is there. The kernel refuses that
-// while a copy to which it propagates is in use. A copy that it leaves in place is looked for before and, because a
-// container may have started meanwhile, after the unmount: to remove the place would detach it.
-func emptyPlace(read func() (*Table, error), dir, place string) (there bool, err error) {
-	path := filepath.Join(filepath.Clean(dir), place)
+// emptyPlace unmounts what is mounted at the place, and reports whether the directory is there. Copies that an unmount
+// leaves in place are looked for before it: to remove the place would detach them.
+func emptyPlace(read func() (*Table, error), p Place) (there bool, err error) {
+	path := p.path()
 	table, err := read()
 	if err != nil {
 		return false, err
 	}
-	directory, ok := table.At(dir)
+	directory, ok := table.At(p.Directory)
+	mounts := table.All(path)
 	switch there = ok && directory.IsDirectory(); {
-	case !there && len(table.All(path)) == 0:
+	case !there && len(mounts) == 0:
 		return false, nil
 	case !there:
 		return false, fmt.Errorf("clearing %s: %w: its directory", path, ErrNotMounted)
+	case len(mounts) > 1:
+		return true, fmt.Errorf("clearing %s: %w: %s of %s covers it", path, ErrOccupied, mounts[1].Root, mounts[1].Source)
 	}
-	s := placeScan{directory: directory, place: place, path: path}
-	if err := s.check(placeScan.leftBehind); err != nil {
+	s := newPlaceScan(p, directory, table)
+	if len(mounts) == 0 {
+		return true, s.check(false)
+	}
+	if err := s.check(true); err != nil {
 		return true, err
 	}
-	for range table.All(path) {
-		err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW)
-		if errors.Is(err, unix.EBUSY) {
-			return true, s.busy()
-		}
-		if err != nil && !errors.Is(err, unix.EINVAL) { // it may be gone by now
-			return true, fmt.Errorf("unmounting %s: %w", path, err)
-		}
+	return true, s.unmount(read)
+}
+
+// unmount unmounts what is at the place. The kernel refuses that while a copy to which it propagates is in use. As a
+// container may have started meanwhile, other copies are looked for again. Until then a clone keeps the peer group,
+// which names them. If there are any, the clone takes the place again.
+func (s placeScan) unmount(read func() (*Table, error)) (err error) {
+	kept, err := keep(s.path)
+	if err != nil {
+		return fmt.Errorf("unmounting %s: %w", s.path, err)
 	}
-	if table, err = read(); err != nil {
-		return true, err
+	defer func() { err = errors.Join(err, unix.Close(kept)) }()
+	err = unix.Unmount(s.path, unix.UMOUNT_NOFOLLOW)
+	switch {
+	case errors.Is(err, unix.EBUSY):
+		return s.busy()
+	case err != nil:
+		return fmt.Errorf("unmounting %s: %w", s.path, err)
 	}
-	if left := table.All(path); len(left) != 0 {
-		return true, fmt.Errorf("unmounting %s: %w: %s of %s", path, ErrStillMounted, left[0].Root, left[0].Source)
+	table, err := read()
+	if err == nil && len(table.All(s.path)) != 0 {
+		return fmt.Errorf("unmounting %s: %w", s.path, ErrStillMounted)
 	}
-	return true, s.check(placeScan.copies)
+	if err == nil {
+		err = s.check(false)
+	}
+	if err != nil {
+		return errors.Join(err, moveTo(kept, s.path))
+	}
+	return nil
+}
+
+// keep opens a clone of the mount at the path.
+func keep(path string) (clone int, err error) {
+	fd, err := openPath(path, unix.O_NOFOLLOW|unix.O_DIRECTORY)
+	if err != nil {
+		return -1, err
+	}
+	defer func() { err = errors.Join(err, unix.Close(fd)) }() // it would keep the mount in use
+	if err := isMountRoot(fd); err != nil {
+		return -1, err
+	}
+	return cloneOf(fd)
 }

@@ -48,13 +48,36 @@ func (s shown) must(err error) {
 func (s shown) show() {
 	s.t.Helper()
 	s.must(s.MakePlace(s.t.Context(), s.dir, "db"))
-	s.must(s.Bind(s.t.Context(), s.volume, s.target, false, nil))
+	source, err := s.OpenMount(s.t.Context(), s.volume)
+	s.must(err)
+	s.must(s.BindAlone(s.t.Context(), source, s.target, false))
+	s.must(source.Close())
+}
+
+// ofPod is the UID of the pod that has the directory.
+const ofPod = "0123abcd-4567-89ab-cdef-0123456789ab"
+
+func (s shown) clear() error {
+	return s.ClearPlace(s.t.Context(), Place{Directory: s.dir, Name: "db", PodUID: ofPod})
+}
+
+// groupOfPod makes a control group of the pod, and returns what a shell runs to enter it.
+func (s shown) groupOfPod() string {
+	s.t.Helper()
+	root := "/sys/fs/cgroup/pids" // in version 1
+	if _, err := os.Stat(root); err != nil {
+		root = "/sys/fs/cgroup"
+	}
+	group := filepath.Join(root, filepath.Base(filepath.Dir(s.dir)), "pod"+ofPod)
+	s.must(os.MkdirAll(group, 0o755))
+	s.t.Cleanup(func() { s.must(errors.Join(os.Remove(group), os.Remove(filepath.Dir(group)))) })
+	return "echo $$ >" + group + "/cgroup.procs; umount " + s.volume + "; " // a container has nothing else of the node
 }
 
 // heldBy checks that the volume stays because of the process.
 func (s shown) heldBy(p holder.Process, use string) {
 	s.t.Helper()
-	h := held(s.ClearPlace(s.t.Context(), s.dir, "db"))
+	h := held(s.clear())
 	if h == nil || len(h.Holders) != 1 || h.Holders[0].PID != p.PID || !strings.Contains(h.Error(), use) {
 		s.t.Errorf("holders of %s: %v, want process %d alone, which %s", s.target, h, p.PID, use)
 	}
@@ -66,9 +89,9 @@ func (s shown) heldBy(p holder.Process, use string) {
 // cleared takes the volume away, and waits for the kernel, which removes the mounts of an ended process asynchronously.
 func (s shown) cleared() {
 	s.t.Helper()
-	err := s.ClearPlace(s.t.Context(), s.dir, "db")
+	err := s.clear()
 	for s.t.Context().Err() == nil && held(err) != nil {
-		err = s.ClearPlace(s.t.Context(), s.dir, "db")
+		err = s.clear()
 	}
 	s.must(err)
 	if _, err := os.Lstat(s.target); !errors.Is(err, unix.ENOENT) {
@@ -105,7 +128,7 @@ func TestADirectoryHasNothingButItsPlaces(t *testing.T) {
 	if err := s.MakePlace(t.Context(), s.dir, "db"); !errors.Is(err, ErrNotMounted) {
 		t.Errorf("making a place where the directory is gone: error %v, want %v", err, ErrNotMounted)
 	}
-	s.must(s.ClearPlace(t.Context(), s.dir, "db"))
+	s.must(s.clear())
 }
 
 func TestALinkAtAPlaceLeadsNowhere(t *testing.T) {
@@ -118,7 +141,7 @@ func TestALinkAtAPlaceLeadsNowhere(t *testing.T) {
 	if err := s.Bind(t.Context(), s.volume, s.target, false, nil); err == nil {
 		t.Error("binding at a link: no error, want that it is refused")
 	}
-	if err := s.ClearPlace(t.Context(), s.dir, "db"); !errors.Is(err, ErrOccupied) {
+	if err := s.clear(); !errors.Is(err, ErrOccupied) {
 		t.Errorf("removing a place where a link is: error %v, want %v", err, ErrOccupied)
 	}
 }
@@ -139,6 +162,13 @@ func TestAContainerThatReceivesMountsSeesAVolumeComeAndGo(t *testing.T) {
 	}
 }
 
+const (
+	// enter has the script run in the control group of the pod.
+	enter = "ENTER"
+	// elsewhere makes a directory outside of the volume.
+	elsewhere = "elsewhere=%[1]s/../../elsewhere; mkdir $elsewhere; "
+)
+
 func TestAVolumeThatAContainerUsesIsNotTakenOutOfItsDirectory(t *testing.T) {
 	for name, c := range map[string]struct{ script, use string }{
 		"an open file":                 {"exec 7<%s/file", "open"},
@@ -147,14 +177,105 @@ func TestAVolumeThatAContainerUsesIsNotTakenOutOfItsDirectory(t *testing.T) {
 		"a mount of its own on it":     {"mkdir %[1]s/own; mount -t tmpfs none %[1]s/own", "has a copy of it mounted"},
 		"a copy that follows no change": {"mkdir %[1]s/../../copy; mount --rbind --make-rprivate %[1]s/.. " +
 			"%[1]s/../../copy", "copy"},
+		"a mount of it elsewhere":           {elsewhere + "mount --bind %[1]s $elsewhere", "/elsewhere"},
+		"a mount of a part of it elsewhere": {elsewhere + "mount --bind %[1]s/part $elsewhere", "/elsewhere"},
+		"a mount of it in a shared mount": {elsewhere + "mount --make-rshared /; mount --bind %[1]s $elsewhere",
+			"/elsewhere"},
+		"a mount of it that receives from a copy": {elsewhere + "mount --make-shared %[1]s; mount --bind %[1]s " +
+			"$elsewhere; mount --make-slave $elsewhere", "/elsewhere"},
+		"a private mount of it elsewhere": {enter + elsewhere + "mount --bind %[1]s $elsewhere; mount --make-private " +
+			"$elsewhere", "/elsewhere"},
+		"a file of a mount that was detached":      {enter + "exec 7<%[1]s/file; umount -l %[1]s", "/file of a mount"},
+		"a directory of a mount that was detached": {enter + "cd %[1]s/part; umount -l %[1]s", "/part of a mount"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newShown(t)
-			p := holder.Receiver(t, fmt.Sprintf(c.script, s.target))
+			mkdir(t, s.volume, "part")
+			script := c.script
+			if own, ok := strings.CutPrefix(script, enter); ok {
+				script = s.groupOfPod() + own
+			}
+			p := holder.Receiver(t, fmt.Sprintf(script, s.target))
 			s.heldBy(p, c.use)
 			s.heldBy(p, c.use)
 			p.End()
 			s.cleared()
 		})
+	}
+}
+
+func TestACopyOfWhichTheFirstProcessSeesNothingIsFound(t *testing.T) {
+	s := newShown(t)
+	root := mkdir(t, s.dir, "..", "root")
+	p := holder.Receiver(t, fmt.Sprintf("exec 8<&0; mount --make-rprivate /; mount --bind / %[2]s; "+
+		"(exec 7<%[1]s/file; read end <&8) & exec chroot %[2]s sh -ec 'echo ready; read end'", s.target, root))
+	h := held(s.clear())
+	if h == nil || !strings.Contains(h.Error(), "has a copy of it mounted at "+s.target) {
+		t.Errorf("holders of %s: %v, want one with a copy of it", s.target, h)
+	}
+	if got := read(t, filepath.Join(s.target, "file")); got != "content" {
+		t.Errorf("file at %s after a refused removal: %q, want that of the volume", s.target, got)
+	}
+	p.End()
+	s.cleared()
+}
+
+func TestACopyThatIsFoundAfterTheUnmountPutsTheVolumeBack(t *testing.T) {
+	s := newShown(t)
+	p := holder.Receiver(t, fmt.Sprintf(elsewhere+"mount --bind %[1]s $elsewhere", s.target))
+	table, err := s.Table()
+	s.must(err)
+	directory, _ := table.At(s.dir)
+	h := held(newPlaceScan(Place{Directory: s.dir, Name: "db"}, directory, table).unmount(s.Table))
+	if h == nil || len(h.Holders) != 1 || h.Holders[0].PID != p.PID || !strings.Contains(h.Error(), "/elsewhere") {
+		t.Errorf("holders of %s: %v, want process %d alone, which has a mount elsewhere", s.target, h, p.PID)
+	}
+	s.heldBy(p, "/elsewhere")
+	if got := read(t, inside(p, s.target+"/file")); got != "content" {
+		t.Errorf("file in the container after a refused removal: %q, want that of the volume", got)
+	}
+	p.End()
+	s.cleared()
+}
+
+func TestAPlaceOfAnotherIntentIsNoCopy(t *testing.T) {
+	s := newShown(t)
+	s.must(s.MakePlace(t.Context(), s.dir, "other"))
+	source, err := s.OpenMount(t.Context(), s.volume)
+	s.must(err)
+	s.must(s.BindAlone(t.Context(), source, filepath.Join(s.dir, "other"), false))
+	s.must(source.Close())
+	p := holder.Receiver(t, s.groupOfPod()+"exec 7<"+s.dir+"/other/file")
+	s.cleared()
+	if got := read(t, inside(p, s.dir+"/other/file")); got != "content" {
+		t.Errorf("file of the other intent in the container: %q, want that of the volume", got)
+	}
+	p.End()
+}
+
+func TestWhatIsMountedInAVolumeLaterIsNotInItsPlaces(t *testing.T) {
+	s := newShown(t)
+	s.cleared()
+	s.must(unix.Mount("", s.volume, "", unix.MS_SHARED, ""))
+	s.show()
+	own := mkdir(t, s.volume, "own")
+	mountAt(t, "tmpfs", own, "tmpfs")
+	table, err := s.Table()
+	s.must(err)
+	if found := table.Below(s.target); len(found) != 0 {
+		t.Errorf("mounts below %s: %v, want none", s.target, paths(found))
+	}
+	s.cleared()
+	if table, err = s.Table(); err != nil || len(table.All(own)) != 1 {
+		t.Errorf("mounts at %s after the volume was taken out of the directory: %v, error %v; want the one of before", own,
+			table.All(own), err)
+	}
+}
+
+func TestNoPlaceIsMadeInAMountOverADirectory(t *testing.T) {
+	s := newShown(t)
+	mountAt(t, "tmpfs", s.dir, "tmpfs")
+	if err := s.MakePlace(t.Context(), s.dir, "other"); !errors.Is(err, ErrOccupied) {
+		t.Errorf("making a place where another mount covers the directory: error %v, want %v", err, ErrOccupied)
 	}
 }

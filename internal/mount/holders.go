@@ -179,7 +179,7 @@ func holdersOf(d Device) ([]Holder, error) {
 		p := process{pid: pid, dir: filepath.Join("/proc", strconv.Itoa(pid))}
 		found, err := p.uses(d, tables)
 		switch {
-		case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrPermission):
+		case ended(err) || errors.Is(err, fs.ErrPermission):
 			// The process has ended, or a security policy hides it even from root.
 		case err != nil:
 			return nil, fmt.Errorf("reading process %d: %w", pid, err)

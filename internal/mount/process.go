@@ -42,10 +42,10 @@ type process struct {
 	dir string
 }
 
-// uses lists how the process uses the device. Processes of one mount namespace report its mounts only once, for the
-// first of them.
+// uses lists how the process uses the device. Processes with the same view of the mounts report them once, for the first
+// of them.
 func (p process) uses(d Device, tables map[string]*Table) ([]Holder, error) {
-	table, first, err := p.table(tables)
+	table, first, err := p.table(tables, false)
 	if err != nil {
 		return nil, err
 	}
@@ -62,13 +62,26 @@ func (p process) uses(d Device, tables map[string]*Table) ([]Holder, error) {
 	return append(holders, opened...), err
 }
 
-// table returns the mount table of the process. It is read once for each mount namespace; first is set when it is read.
-func (p process) table(tables map[string]*Table) (table *Table, first bool, err error) {
-	namespace, err := os.Readlink(filepath.Join(p.dir, "ns", "mnt"))
-	if err != nil {
-		namespace = p.dir
+// table returns the mount table of the process. It is read once for each mount namespace and root: a table has only
+// what is below the root of its process. first is set when it is read. precisely distinguishes roots of the same name
+// too; that may ask the server of a filesystem.
+func (p process) table(tables map[string]*Table, precisely bool) (table *Table, first bool, err error) {
+	key := p.dir
+	if namespace := p.namespace(); namespace != "" {
+		root, err := os.Readlink(filepath.Join(p.dir, "root"))
+		if err != nil {
+			return nil, false, err
+		}
+		key = namespace + root
 	}
-	if table, seen := tables[namespace]; seen {
+	if precisely {
+		stat, err := p.stat("root")
+		if err != nil {
+			return nil, false, err
+		}
+		key = fmt.Sprintf("%s %d %d:%d:%d", key, stat.Mnt_id, stat.Dev_major, stat.Dev_minor, stat.Ino)
+	}
+	if table, seen := tables[key]; seen {
 		return table, false, nil
 	}
 	table, err = ReadTable(filepath.Join(p.dir, "mountinfo"))
@@ -78,9 +91,18 @@ func (p process) table(tables map[string]*Table) (table *Table, first bool, err 
 	if err != nil {
 		return nil, false, err
 	}
-	tables[namespace] = table
+	tables[key] = table
 	return table, true, nil
 }
+
+// namespace names the mount namespace of the process, if that can be read.
+func (p process) namespace() string {
+	namespace, _ := os.Readlink(filepath.Join(p.dir, "ns", "mnt"))
+	return namespace
+}
+
+// ended reports whether the error shows that the process has ended.
+func ended(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
 
 // opened returns the process if it has the device, or a file of its filesystem, open.
 func (p process) opened(d Device, table *Table) ([]Holder, error) {
@@ -109,6 +131,38 @@ func (p process) opened(d Device, table *Table) ([]Holder, error) {
 		}
 		if found == nil && (device || stat.Dev_major == d.Major && stat.Dev_minor == d.Minor) {
 			found = []Holder{p.holder("has "+path+" open", false)}
+		}
+	}
+	return found, nil
+}
+
+// stat describes what one of the links of the process leads to, without asking a server.
+func (p process) stat(link string) (unix.Statx_t, error) {
+	var stat unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, filepath.Join(p.dir, link), unix.AT_STATX_DONT_SYNC|unix.AT_NO_AUTOMOUNT,
+		unix.STATX_TYPE|unix.STATX_INO|unix.STATX_MNT_ID, &stat)
+	return stat, err
+}
+
+// mapping is a part of a process's memory that has the content of a file.
+type mapping struct{ addresses, path string }
+
+// mapped are the mappings of files of the filesystems that the mounts show.
+func (p process) mapped(mounts ...Entry) ([]mapping, error) {
+	data, err := os.ReadFile(filepath.Join(p.dir, "maps"))
+	if err != nil {
+		return nil, err
+	}
+	var found []mapping
+	for line := range strings.Lines(string(data)) {
+		fields := strings.Fields(line) // address, permissions, offset, device, inode, path
+		if len(fields) < 6 {
+			continue
+		}
+		for _, e := range mounts {
+			if fields[3] == fmt.Sprintf("%02x:%02x", e.Major, e.Minor) {
+				found = append(found, mapping{addresses: fields[0], path: fields[5]})
+			}
 		}
 	}
 	return found, nil

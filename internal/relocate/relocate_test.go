@@ -166,30 +166,26 @@ func TestAReplacementAsksForTheSameOnTheOtherNode(t *testing.T) {
 	}
 }
 
-func TestOnlyAnIntentThatAsksForTheSameIsTheReplacement(t *testing.T) {
+func TestOnlyAnIntentOfTheNameThatAsksForTheSameIsTheReplacement(t *testing.T) {
+	const name = "data-on-node-b"
 	source := intent("data-on-node-a", "node-a")
-	other := intent("x", "node-b", func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.UID, i.Spec.ReadOnly = "1", true })
-	equal := intent("y", "node-b", func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.UID = "2" })
-	named := intent("data-on-node-b", "node-b", func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.UID = "3" })
-	gone := intent("z", "node-b", terminating)
+	ours := func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.UID = "1" }
+	readOnly := func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Spec.ReadOnly = true }
 	for name, tt := range map[string]struct {
-		intents []*volumesv1alpha1.VolumeAttachmentIntent
-		taken   map[string]bool
-		want    string
+		intent *volumesv1alpha1.VolumeAttachmentIntent
+		taken  map[string]bool
+		want   string
 	}{
-		"another state is asked for":    {[]*volumesv1alpha1.VolumeAttachmentIntent{other}, nil, ""},
-		"it is being deleted":           {[]*volumesv1alpha1.VolumeAttachmentIntent{gone}, nil, ""},
-		"the same is asked for":         {[]*volumesv1alpha1.VolumeAttachmentIntent{other, equal}, nil, "y"},
-		"several ask for the same":      {[]*volumesv1alpha1.VolumeAttachmentIntent{equal, named}, nil, "data-on-node-b"},
-		"it replaces another one":       {[]*volumesv1alpha1.VolumeAttachmentIntent{equal}, map[string]bool{"2": true}, ""},
-		"it is the pod's own, not ours": {[]*volumesv1alpha1.VolumeAttachmentIntent{podIntent(equal)}, nil, ""},
+		"an earlier run created it":       {intent(name, "node-b", ours), nil, name},
+		"another state is asked for":      {intent(name, "node-b", readOnly), nil, ""},
+		"another program asks for a same": {intent("y", "node-b", ours), nil, ""},
+		"it is being deleted":             {intent(name, "node-b", terminating), nil, ""},
+		"it replaces another one":         {intent(name, "node-b", ours), map[string]bool{"1": true}, ""},
+		"it is the pod's own, not ours":   {podIntent(intent(name, "node-b", ours)), nil, ""},
 	} {
-		var intents []volumesv1alpha1.VolumeAttachmentIntent
-		for _, i := range tt.intents {
-			intents = append(intents, *i)
-		}
 		got := ""
-		if match := Match(source, "node-b", "", intents, tt.taken); match != nil {
+		all := []volumesv1alpha1.VolumeAttachmentIntent{*tt.intent}
+		if match := Match(source, "node-b", "", all, tt.taken); match != nil {
 			got = match.Name
 		}
 		if got != tt.want {

@@ -73,27 +73,21 @@ func replaces(intent, source *volumesv1alpha1.VolumeAttachmentIntent, to string)
 	return equality.Semantic.DeepEqual(*wanted, intent.Spec)
 }
 
-// Match finds the replacement of a source among the intents: by what it asks for, and by its name if several do. An
-// intent in taken replaces another source. It returns nil if there is none.
+// Match finds the replacement that an earlier run has created: it has the name of one, and asks for what the source
+// asks for. Any other intent has an author of its own. An intent in taken replaces another source. It returns nil if
+// there is none.
 func Match(source *volumesv1alpha1.VolumeAttachmentIntent, to, name string,
 	intents []volumesv1alpha1.VolumeAttachmentIntent, taken map[string]bool,
 ) *volumesv1alpha1.VolumeAttachmentIntent {
 	if name == "" {
 		name = nameOn(source, to)
 	}
-	var found *volumesv1alpha1.VolumeAttachmentIntent
 	for i := range intents {
 		intent := &intents[i]
-		if taken[string(intent.UID)] || intent.DeletionTimestamp != nil || ManagerOf(intent) != nil ||
-			!replaces(intent, source, to) {
-			continue
-		}
-		if intent.Name == name {
+		if intent.Name == name && !taken[string(intent.UID)] && intent.DeletionTimestamp == nil &&
+			ManagerOf(intent) == nil && replaces(intent, source, to) {
 			return intent
 		}
-		if found == nil {
-			found = intent
-		}
 	}
-	return found
+	return nil
 }

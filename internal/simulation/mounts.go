@@ -203,7 +203,11 @@ func (k kernel) MakeDirectory(context.Context, string) error { return errors.Err
 
 func (k kernel) MakePlace(context.Context, string, string) error { return errors.ErrUnsupported }
 
-func (k kernel) ClearPlace(context.Context, string, string) error { return errors.ErrUnsupported }
+func (k kernel) BindAlone(context.Context, *os.File, string, bool) error {
+	return errors.ErrUnsupported
+}
+
+func (k kernel) ClearPlace(context.Context, mount.Place) error { return errors.ErrUnsupported }
 
 func (k kernel) DeviceNodes(string) ([]string, error) { return nil, nil }
 

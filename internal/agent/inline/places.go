@@ -228,7 +228,10 @@ func (p *Plugin) show(ctx context.Context, directory record.PodBind, place Place
 // clear takes the bind away from its place, unless something uses it.
 func (p *Plugin) clear(ctx context.Context, b record.PodBind) error {
 	p.Step("before place is cleared")
-	if err := p.Mounts.ClearPlace(ctx, b.Directory, filepath.Base(b.Target)); err != nil {
+	shown, _ := record.ParseSource(b.Source) // where it is not known, the mount at the place is
+	err := p.Mounts.ClearPlace(ctx, mount.Place{Directory: b.Directory, Name: filepath.Base(b.Target),
+		PodUID: string(b.Pod.UID), Major: shown.Major, Minor: shown.Minor})
+	if err != nil {
 		return err
 	}
 	p.Step("after place is cleared")

@@ -29,12 +29,14 @@ type Mounts interface {
 	// OpenMount is mount.Mounter's.
 	OpenMount(ctx context.Context, path string) (*os.File, error)
 	BindFile(ctx context.Context, source *os.File, target string, readOnly bool, options []string) error
+	// BindAlone is mount.Mounter's.
+	BindAlone(ctx context.Context, source *os.File, target string, readOnly bool) error
 	Unmount(ctx context.Context, path string) error
 	EnsureDir(ctx context.Context, path string, perm fs.FileMode) error
 	RemoveMountPoint(ctx context.Context, path string) error
 	MakeDirectory(ctx context.Context, path string) error
 	MakePlace(ctx context.Context, dir, place string) error
-	ClearPlace(ctx context.Context, dir, place string) error
+	ClearPlace(ctx context.Context, place mount.Place) error
 }
 
 // Publication is what the agent has published for an intent.

@@ -212,6 +212,7 @@ type Mounts interface {
 	Busy(path string) (mount.Call, bool)
 	Bind(ctx context.Context, source, target string, readOnly bool, options []string) error
 	BindFile(ctx context.Context, source *os.File, target string, readOnly bool, options []string) error
+	BindAlone(ctx context.Context, source *os.File, target string, readOnly bool) error
 	OpenBeneath(ctx context.Context, root, subPath string) (*os.File, error)
 	OpenMount(ctx context.Context, path string) (*os.File, error)
 	Unmount(ctx context.Context, path string) error
@@ -220,7 +221,7 @@ type Mounts interface {
 	RemoveMountPoint(ctx context.Context, path string) error
 	MakeDirectory(ctx context.Context, path string) error
 	MakePlace(ctx context.Context, dir, place string) error
-	ClearPlace(ctx context.Context, dir, place string) error
+	ClearPlace(ctx context.Context, place mount.Place) error
 	DeviceNodes(dir string) ([]string, error)
 	SetDeviceNodes(ctx context.Context, dir string, names []string) error
 	DeviceOf(ctx context.Context, path string) (mount.Device, error)

@@ -9,6 +9,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"math/rand/v2"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,43 +25,84 @@ import (
 // +kubebuilder:rbac:groups=volumes.hawser.io,resources=volumeattachmentintentsets/finalizers,verbs=update
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;create
 
-// act carries out the plan, and returns what the API server did not take.
-func (c *Controller) act(ctx context.Context, f facts, p plan) ([]problem, error) {
-	unadopted := c.adopt(ctx, f, p.adopt)
-	unremoved := c.remove(ctx, f, p.remove)
-	unreplaced := c.delete(ctx, p.replace)
-	problems, uncreated := c.create(ctx, f, p)
-	return problems, errors.Join(unadopted, unremoved, unreplaced, uncreated)
+// mostRefusals is how many refused creates a pass makes. What refuses one may refuse every other, or none.
+const mostRefusals = 3
+
+// act carries out the plan, and adds what the API server did not take to its problems.
+func (c *Controller) act(ctx context.Context, f facts, p *plan) error {
+	if len(p.adopt)+len(p.remove)+len(p.replace) > 0 {
+		if current, err := c.isCurrent(ctx, f.set); err != nil || !current {
+			return err
+		}
+	}
+	return errors.Join(c.adopt(ctx, f, p.adopt), c.remove(ctx, f, p), c.delete(ctx, p, p.replace...), c.create(ctx, f, p))
 }
 
-// create makes claims and intents. It stops at the first refusal: what refuses one refuses most of the others.
-func (c *Controller) create(ctx context.Context, f facts, p plan) ([]problem, error) {
-	var problems []problem
-	for _, node := range p.claims {
-		problem, err := c.ensureClaim(ctx, f, node.name)
-		if problem != nil {
-			problems = append(problems, *problem)
-		}
+// isCurrent reports whether the set, read live, is the one of the plan: the cache may have one that asked for something
+// else, or one that is deleted by now.
+func (c *Controller) isCurrent(ctx context.Context, set *volumesv1alpha1.VolumeAttachmentIntentSet) (bool, error) {
+	live := &volumesv1alpha1.VolumeAttachmentIntentSet{}
+	if err := c.Reader.Get(ctx, client.ObjectKeyFromObject(set), live); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	return live.UID == set.UID && live.Generation == set.Generation && live.DeletionTimestamp.IsZero(), nil
+}
+
+// create makes claims and intents. It begins with any of the nodes, so that those that are refused each time do not keep
+// the others waiting.
+func (c *Controller) create(ctx context.Context, f facts, p *plan) error {
+	refused := 0
+	for i := range inTurn(p.claims) {
+		problem, err := c.ensureClaim(ctx, f, p.claims[i].name)
 		if err != nil {
-			return problems, err
+			return err
+		}
+		if refused += p.outcome.add(problem); refused == mostRefusals {
+			return nil
 		}
 	}
-	for i, node := range p.create {
-		problem, err := c.createOne(ctx, f, node)
-		if problem == nil && err == nil {
-			continue
+	missing := len(p.create)
+	for i := range inTurn(p.create) {
+		problem, err := c.createOne(ctx, f, p.create[i])
+		if err != nil {
+			return err
 		}
-		if problem != nil && problem.reason == volumesv1alpha1.ReasonIntentRefused && i < len(p.create)-1 {
-			problem.message += fmt.Sprintf(" (%d more nodes wait)", len(p.create)-1-i)
+		if problem == nil {
+			missing--
 		}
-		if problem != nil {
-			problems = append(problems, *problem)
-		}
-		if err != nil || problem.reason == volumesv1alpha1.ReasonIntentRefused {
-			return problems, err
+		if refused += p.outcome.add(problem); refused == mostRefusals {
+			break
 		}
 	}
-	return problems, nil
+	p.outcome.failing += int32(missing) //nolint:gosec // a number of nodes
+	return nil
+}
+
+// add a problem, nil for none. It returns 1 for one that other creates may have too.
+func (o *outcome) add(p *problem) (refusals int) {
+	if p == nil {
+		return 0
+	}
+	o.problems = append(o.problems, *p)
+	if p.reason == volumesv1alpha1.ReasonIntentRefused {
+		return 1
+	}
+	return 0
+}
+
+// inTurn are the indexes of a list, from any of them on.
+func inTurn[T any](list []T) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		if len(list) == 0 {
+			return
+		}
+		first := rand.IntN(len(list)) //nolint:gosec // not a secret
+		for i := range list {
+			if !yield((first + i) % len(list)) {
+				return
+			}
+		}
+	}
 }
 
 func (c *Controller) createOne(ctx context.Context, f facts, node nodeFacts) (*problem, error) {
@@ -80,7 +123,7 @@ func (c *Controller) createOne(ctx context.Context, f facts, node nodeFacts) (*p
 		return &problem{volumesv1alpha1.ReasonNameTaken, fmt.Sprintf(
 			"VolumeAttachmentIntent %s was not made for this set; delete or rename it", intent.Name)}, nil
 	default:
-		return refusal(fmt.Sprintf("VolumeAttachmentIntent %s", intent.Name), err)
+		return refusal("creating VolumeAttachmentIntent "+intent.Name, err)
 	}
 }
 
@@ -90,7 +133,7 @@ func (c *Controller) ensureClaim(ctx context.Context, f facts, node string) (*pr
 	err := c.Reader.Get(ctx, client.ObjectKeyFromObject(claim), live)
 	switch {
 	case apierrors.IsNotFound(err):
-		return refusal(fmt.Sprintf("PersistentVolumeClaim %s", claim.Name), c.Client.Create(ctx, claim))
+		return refusal("creating PersistentVolumeClaim "+claim.Name, c.Client.Create(ctx, claim))
 	case err != nil:
 		return nil, fmt.Errorf("reading claim %s: %w", claim.Name, err)
 	case !f.isClaimOf(live, node):
@@ -101,30 +144,22 @@ func (c *Controller) ensureClaim(ctx context.Context, f facts, node string) (*pr
 	return nil, nil
 }
 
-// refusal sorts the answer to a create: what the API server does not take is a problem, and no error with a backoff.
+// refusal sorts the answer to a write: what the API server, or a webhook of it, does not take is a problem, and no
+// error with a backoff.
 func refusal(what string, err error) (*problem, error) {
 	switch {
 	case err == nil:
 		return nil, nil
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return nil, nil // the set goes with its namespace
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
-		return &problem{volumesv1alpha1.ReasonIntentRefused, err.Error()}, nil
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsInternalError(err):
+		return &problem{volumesv1alpha1.ReasonIntentRefused, fmt.Sprintf("%s: %s", what, err)}, nil
 	}
-	return nil, fmt.Errorf("creating %s: %w", what, err)
+	return nil, fmt.Errorf("%s: %w", what, err)
 }
 
-// adopt sets the set as the controller of intents that have none. The set is read live before: one that is being
-// deleted adopts nothing.
+// adopt sets the set as the controller of intents that have none.
 func (c *Controller) adopt(ctx context.Context, f facts, intents []*volumesv1alpha1.VolumeAttachmentIntent) error {
-	if len(intents) == 0 {
-		return nil
-	}
-	live := &volumesv1alpha1.VolumeAttachmentIntentSet{}
-	err := c.Reader.Get(ctx, client.ObjectKeyFromObject(f.set), live)
-	if err != nil || live.UID != f.set.UID || !live.DeletionTimestamp.IsZero() {
-		return client.IgnoreNotFound(err)
-	}
 	for _, intent := range intents {
 		adopted := intent.DeepCopy()
 		adopted.OwnerReferences = append(adopted.OwnerReferences, ownerReference(f.set))
@@ -138,8 +173,8 @@ func (c *Controller) adopt(ctx context.Context, f facts, intents []*volumesv1alp
 }
 
 // remove deletes intents whose node is not selected, if the Node, read live, is not.
-func (c *Controller) remove(ctx context.Context, f facts, intents []*volumesv1alpha1.VolumeAttachmentIntent) error {
-	for _, intent := range intents {
+func (c *Controller) remove(ctx context.Context, f facts, p *plan) error {
+	for _, intent := range p.remove {
 		node := &corev1.Node{}
 		err := c.Reader.Get(ctx, client.ObjectKey{Name: intent.Spec.NodeName}, node)
 		if client.IgnoreNotFound(err) != nil {
@@ -148,7 +183,7 @@ func (c *Controller) remove(ctx context.Context, f facts, intents []*volumesv1al
 		if err == nil && intent.Name == IntentName(f.set.Name, node.Name) && f.selector.Matches(labels.Set(node.Labels)) {
 			continue
 		}
-		if err := c.delete(ctx, []*volumesv1alpha1.VolumeAttachmentIntent{intent}); err != nil {
+		if err := c.delete(ctx, p, intent); err != nil {
 			return err
 		}
 	}
@@ -156,17 +191,21 @@ func (c *Controller) remove(ctx context.Context, f facts, intents []*volumesv1al
 }
 
 // delete the intents, each under the UID that was decided on.
-func (c *Controller) delete(ctx context.Context, intents []*volumesv1alpha1.VolumeAttachmentIntent) error {
+func (c *Controller) delete(ctx context.Context, p *plan, intents ...*volumesv1alpha1.VolumeAttachmentIntent) error {
 	var failures []error
 	for _, intent := range intents {
 		c.leaving.Store(intent.UID, nil)
 		err := c.Client.Delete(ctx, intent.DeepCopy(), client.Preconditions{UID: ptr.To(intent.UID)})
-		if err != nil {
-			c.leaving.Delete(intent.UID)
+		if err == nil {
+			continue
 		}
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			failures = append(failures, fmt.Errorf("deleting intent %s: %w", intent.Name, err))
+		c.leaving.Delete(intent.UID)
+		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+			continue
 		}
+		problem, err := refusal("deleting VolumeAttachmentIntent "+intent.Name, err)
+		p.outcome.add(problem)
+		failures = append(failures, err)
 	}
 	return errors.Join(failures...)
 }

@@ -12,6 +12,7 @@ SPDX-License-Identifier: Apache-2.0
 //	the node of an intent is gone              delete the intent, after a live read of the Node
 //	the node is not selected any more          the same
 //	the template has changed                   delete the intent within the budget; the next pass creates it again
+//	the node of an intent does not answer      nothing, even if the template has changed
 //	the node is not Ready, or unschedulable    nothing: its intent stays
 //
 // The set owns its intents. When it is deleted, Kubernetes' garbage collection deletes them, or orphans them. An object
@@ -25,6 +26,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,8 +40,9 @@ const (
 	Workers = 4
 	// settle is how long the set waits for further changes of its intents, so that one status update has them all.
 	settle = 500 * time.Millisecond
-	// refusedAgain is when a refused object is tried again. Quotas and admission policies send no event.
-	refusedAgain = time.Minute
+	// problemAgain is when a set with a problem is tried again. Quotas, admission policies and the labels of claims send
+	// no event.
+	problemAgain = time.Minute
 )
 
 // Controller reconciles sets.
@@ -69,13 +72,17 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, fmt.Errorf("gathering what set %s needs: %w", req, err)
 	}
 	p := decide(f)
-	problems, failed := c.act(ctx, f, p)
-	p.outcome.problems = append(p.outcome.problems, problems...)
-	if err := errors.Join(failed, c.report(ctx, set, p.outcome)); err != nil {
+	failed := c.act(ctx, f, &p)
+	reported := c.report(ctx, set, p.outcome)
+	if apierrors.IsConflict(reported) {
+		// The cache has an earlier set. The event of the newer one need not be one that wakes it.
+		return reconcile.Result{RequeueAfter: settle}, failed
+	}
+	if err := errors.Join(failed, reported); err != nil {
 		return reconcile.Result{}, err
 	}
-	if p.outcome.refused() {
-		return reconcile.Result{RequeueAfter: refusedAgain}, nil
+	if len(p.outcome.problems) > 0 {
+		return reconcile.Result{RequeueAfter: problemAgain}, nil
 	}
 	return reconcile.Result{}, nil
 }

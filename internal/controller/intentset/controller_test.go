@@ -8,6 +8,7 @@ package intentset
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,7 +36,7 @@ type server struct {
 	// writes to the API server, in their order.
 	writes []string
 	// refuse the creation of intents.
-	refuse bool
+	refuse func(name string) bool
 }
 
 func newServer(t *testing.T, objects ...client.Object) *server {
@@ -51,7 +52,7 @@ func newServer(t *testing.T, objects ...client.Object) *server {
 	counted := interceptor.NewClient(s.Client, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			wrote("create", o)
-			if s.refuse {
+			if s.refuse != nil && s.refuse(o.GetName()) {
 				return apierrors.NewForbidden(schema.GroupResource{Resource: "volumeattachmentintents"}, o.GetName(),
 					fmt.Errorf("exceeded quota"))
 			}
@@ -77,7 +78,7 @@ func newServer(t *testing.T, objects ...client.Object) *server {
 	return s
 }
 
-// pass reconciles the set once, and returns what it wrote. The cache is up to date afterwards.
+// pass reconciles the set once, and returns what it wrote, sorted. The cache is up to date afterwards.
 func (s *server) pass() (string, reconcile.Result) {
 	s.Helper()
 	s.writes = nil
@@ -87,6 +88,7 @@ func (s *server) pass() (string, reconcile.Result) {
 		s.Fatalf("reconciling set cache: error %v, want none", err)
 	}
 	s.Sync()
+	slices.Sort(s.writes) // the nodes come in any order
 	return strings.Join(s.writes, ", "), result
 }
 
@@ -97,7 +99,8 @@ func (s *server) expectPass(want string) {
 	}
 }
 
-func (s *server) expectReady(status metav1.ConditionStatus, reason string) {
+func (s *server) expectReady(status metav1.ConditionStatus, reason string,
+) *volumesv1alpha1.VolumeAttachmentIntentSet {
 	s.Helper()
 	set := &volumesv1alpha1.VolumeAttachmentIntentSet{}
 	if err := s.Live.Get(s.Context(), client.ObjectKey{Namespace: "ns", Name: "cache"}, set); err != nil {
@@ -105,10 +108,11 @@ func (s *server) expectReady(status metav1.ConditionStatus, reason string) {
 	}
 	for _, c := range set.Status.Conditions {
 		if c.Type == volumesv1alpha1.ConditionReady && c.Status == status && c.Reason == reason {
-			return
+			return set
 		}
 	}
 	s.Errorf("set cache has conditions %v, want Ready=%s %s", set.Status.Conditions, status, reason)
+	return set
 }
 
 func newNode(name string) *corev1.Node {
@@ -214,14 +218,77 @@ func TestAnObjectOfTheSameNameIsNotTakenOver(t *testing.T) {
 	s.expectReady(metav1.ConditionFalse, volumesv1alpha1.ReasonNameTaken)
 }
 
-func TestARefusedIntentIsTriedAgainLaterAndNoOtherBefore(t *testing.T) {
-	s := newServer(t, newSet(), newNode("a"), newNode("b"), newNode("c"))
-	s.refuse = true
+func TestAPassEndsAfterThreeRefusalsAndTheSetIsTriedAgainLater(t *testing.T) {
+	s := newServer(t, newSet(), newNode("a"), newNode("b"), newNode("c"), newNode("d"), newNode("e"))
+	s.refuse = func(string) bool { return true }
 	wrote, result := s.pass()
-	if want := "create cache-a, status cache"; wrote != want || result.RequeueAfter != refusedAgain {
-		t.Errorf("set cache wrote %q and comes again in %s, want %q and %s", wrote, result.RequeueAfter, want, refusedAgain)
+	if n := strings.Count(wrote, "create"); n != mostRefusals || result.RequeueAfter != problemAgain {
+		t.Errorf("set cache wrote %q and comes again in %s, want %d creates and %s", wrote, result.RequeueAfter,
+			mostRefusals, problemAgain)
+	}
+	set := s.expectReady(metav1.ConditionFalse, volumesv1alpha1.ReasonIntentRefused)
+	if set.Status.Failing != 5 {
+		t.Errorf("set cache reports %d failing nodes, want 5: none has an intent", set.Status.Failing)
+	}
+	for range 5 {
+		if wrote, _ := s.pass(); strings.Contains(wrote, "status") {
+			t.Errorf("set cache wrote %q, want no status: as many nodes are refused as before", wrote)
+		}
+	}
+}
+
+func TestANodeWhoseIntentIsRefusedKeepsNoOtherWaiting(t *testing.T) {
+	s := newServer(t, newSet(), newNode("a"), newNode("b"), newNode("c"))
+	s.refuse = func(name string) bool { return name == "cache-a" }
+	s.pass()
+	intents := &volumesv1alpha1.VolumeAttachmentIntentList{}
+	if err := s.Live.List(t.Context(), intents); err != nil {
+		t.Fatal(err)
+	}
+	if len(intents.Items) != 2 {
+		t.Errorf("the intents are %v, want those of b and c", intents.Items)
 	}
 	s.expectReady(metav1.ConditionFalse, volumesv1alpha1.ReasonIntentRefused)
+}
+
+func TestAStatusThatTheAPIServerHasNewerIsReportedAgain(t *testing.T) {
+	s := newServer(t, newSet(), newNode("a"))
+	set := &volumesv1alpha1.VolumeAttachmentIntentSet{}
+	if err := s.Live.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "cache"}, set); err != nil {
+		t.Fatal(err)
+	}
+	set.Annotations = map[string]string{"changed": "meanwhile"}
+	if err := s.Live.Update(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+	if _, result := s.pass(); result.RequeueAfter != settle {
+		t.Errorf("set cache comes again in %s, want %s: its status was not written", result.RequeueAfter, settle)
+	}
+	s.expectPass("status cache")
+}
+
+func TestASetThatHasChangedMeanwhileDeletesNothing(t *testing.T) {
+	s := newServer(t, newSet(), newNode("a"))
+	s.pass()
+	s.finish("cache-a")
+	changed := &volumesv1alpha1.VolumeAttachmentIntentSet{}
+	if err := s.Live.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "cache"}, changed); err != nil {
+		t.Fatal(err)
+	}
+	outdated := changed.DeepCopy()
+	outdated.Spec.Template.Spec.ReadOnly = true
+	changed.Generation++
+	if err := s.Live.Update(t.Context(), changed); err != nil {
+		t.Fatal(err)
+	}
+	intent := newSituation().newIntent("a")
+	if err := s.Live.Get(t.Context(), client.ObjectKeyFromObject(intent), intent); err != nil {
+		t.Fatal(err)
+	}
+	s.Show(outdated, newNode("a"), intent)
+	if got, _ := s.pass(); strings.Contains(got, "delete") {
+		t.Errorf("set cache wrote %q by an earlier template, want nothing deleted", got)
+	}
 }
 
 func TestASetThatIsBeingDeletedIsLeftToGarbageCollection(t *testing.T) {

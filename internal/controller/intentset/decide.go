@@ -39,6 +39,8 @@ type outcome struct {
 	// waiting is the first intent that is not ready, and stalled the first that no retry can mend.
 	waiting, stalled *volumesv1alpha1.VolumeAttachmentIntent
 	problems         []problem
+	// used is the number of nodes whose intent has its volume there, ready or not.
+	used int
 }
 
 // problem keeps the set from what it is to do.
@@ -107,26 +109,31 @@ func (f facts) keep(p *plan, node nodeFacts, intent *volumesv1alpha1.VolumeAttac
 		o.wait(intent)
 		return false
 	}
+	current := intent.Labels[volumesv1alpha1.RevisionLabel] == f.revision
+	o.count(intent, current)
 	if adoptable(f.set, intent) {
 		p.adopt = append(p.adopt, intent)
+		return false // it is another's until the set has it
 	}
-	if node.claimless {
+	// A claim that an intent had and lost is not made again: the intent would refuse another one of the name.
+	if node.claimless && intent.Status.ClaimUID == "" {
 		p.claims = append(p.claims, node)
 	}
-	o.count(intent)
-	if intent.Labels[volumesv1alpha1.RevisionLabel] != f.revision {
-		return true
-	}
-	o.updated++
-	return false
+	return !current
 }
 
-// count the state of an intent that stays.
-func (o *outcome) count(intent *volumesv1alpha1.VolumeAttachmentIntent) {
+// count the state of an intent that stays. An error that is final for an earlier template is not for the present one.
+func (o *outcome) count(intent *volumesv1alpha1.VolumeAttachmentIntent, current bool) {
+	if current {
+		o.updated++
+	}
+	if used(intent) {
+		o.used++
+	}
 	switch {
 	case ready(intent):
 		o.ready++
-	case meta.IsStatusConditionTrue(intent.Status.Conditions, volumesv1alpha1.ConditionStalled):
+	case current && meta.IsStatusConditionTrue(intent.Status.Conditions, volumesv1alpha1.ConditionStalled):
 		o.failing++
 		if o.stalled == nil {
 			o.stalled = intent
@@ -147,6 +154,28 @@ func ready(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
 		meta.IsStatusConditionTrue(intent.Status.Conditions, volumesv1alpha1.ConditionReady)
 }
 
+// used reports whether the volume is on the node of the intent, or was when the node answered last.
+func used(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
+	if ready(intent) || intent.Status.Path != "" {
+		return true
+	}
+	for _, t := range []string{volumesv1alpha1.ConditionAttached, volumesv1alpha1.ConditionStaged,
+		volumesv1alpha1.ConditionPublished} {
+		c := meta.FindStatusCondition(intent.Status.Conditions, t)
+		if c != nil && c.Status != metav1.ConditionFalse {
+			return true
+		}
+	}
+	return false
+}
+
+// silent reports whether the node of the intent does not answer. Whoever uses the volume there may go on to write, and
+// the deletion of the intent would allow a forced detach.
+func silent(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
+	c := meta.FindStatusCondition(intent.Status.Conditions, volumesv1alpha1.ConditionReady)
+	return c != nil && c.Status == metav1.ConditionUnknown
+}
+
 // removeAll plans the end of the intents that are left over.
 func (p *plan) removeAll(f facts, rest map[string]*volumesv1alpha1.VolumeAttachmentIntent) {
 	for _, intent := range f.intents {
@@ -156,18 +185,27 @@ func (p *plan) removeAll(f facts, rest map[string]*volumesv1alpha1.VolumeAttachm
 	}
 }
 
-// rollOut plans the replacement of intents that have an earlier template. Those that are not ready go at once: their
-// nodes lose nothing. The others go while the nodes without a ready intent are fewer than the budget.
+// rollOut plans the replacement of intents that have an earlier template. Those whose volume is not on its node go at
+// once: their nodes lose nothing. Those that are ready go while the nodes without a ready intent are fewer than the
+// budget, and those that have their volume and are not ready while the nodes without the volume are fewer. Those whose
+// node does not answer stay until it does.
 func (p *plan) rollOut(f facts, outdated []*volumesv1alpha1.VolumeAttachmentIntent) {
-	unavailable := int(p.outcome.desired - p.outcome.ready)
+	unready := int(p.outcome.desired - p.outcome.ready)
+	unused := int(p.outcome.desired) - p.outcome.used
 	budget := budgetOf(f.set, int(p.outcome.desired))
 	for _, intent := range outdated {
 		switch {
-		case !ready(intent):
+		case silent(intent):
+			continue
+		case !used(intent):
 			p.replace = append(p.replace, intent)
-		case unavailable < budget:
+		case ready(intent) && unready < budget:
 			p.replace = append(p.replace, intent)
-			unavailable++
+			unready++
+			unused++
+		case !ready(intent) && unused < budget:
+			p.replace = append(p.replace, intent)
+			unused++
 		}
 	}
 }

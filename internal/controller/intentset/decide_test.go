@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -59,6 +60,13 @@ func (s *situation) intent(node string, change ...func(*volumesv1alpha1.VolumeAt
 }
 
 func isReady(intent *volumesv1alpha1.VolumeAttachmentIntent) { condition(intent, "Ready") }
+
+func isAttached(intent *volumesv1alpha1.VolumeAttachmentIntent) { condition(intent, "Attached") }
+
+func isSilent(intent *volumesv1alpha1.VolumeAttachmentIntent) {
+	intent.Status.Conditions = append(intent.Status.Conditions, metav1.Condition{Type: volumesv1alpha1.ConditionReady,
+		Status: metav1.ConditionUnknown, Reason: volumesv1alpha1.ReasonAgentUnreachable})
+}
 
 func isStalled(intent *volumesv1alpha1.VolumeAttachmentIntent) { condition(intent, "Stalled") }
 
@@ -160,10 +168,18 @@ func TestWhatASetDoes(t *testing.T) {
 			"RollingOut"},
 		"one that was replaced has to be ready before the next": {
 			newSituation("a", "b").intent("a").intent("b", isReady, isOutdated), "", "2 2 1 1 0", "RollingOut"},
-		"those that are not ready are replaced at once": {
+		"those without their volume are replaced at once": {
 			newSituation("a", "b", "c").intent("a", isOutdated).intent("b", isOutdated, isStalled).
 				intent("c", isReady, isOutdated),
-			"replace a b", "3 3 0 1 1", "IntentsFailing"},
+			"replace a b", "3 3 0 1 0", "RollingOut"},
+		"those whose node does not answer are not replaced": {
+			newSituation("a", "b").intent("a", isOutdated, isSilent).intent("b", isOutdated, isSilent, isAttached), "",
+			"2 2 0 0 0", "RollingOut"},
+		"those that have their volume and are not ready are replaced one at a time": {
+			newSituation("a", "b").intent("a", isOutdated, isAttached).intent("b", isOutdated, isAttached), "replace a",
+			"2 2 0 0 0", "RollingOut"},
+		"an orphan is adopted before it is replaced": {
+			newSituation("a").intent("a", isOutdated, hasNoController), "adopt a", "1 1 0 0 0", "RollingOut"},
 		"the budget may be larger": {
 			newSituation("a", "b", "c").budget(intstr.FromInt32(2)).intent("a", isReady, isOutdated).
 				intent("b", isReady, isOutdated).intent("c", isReady, isOutdated), "replace a b", "3 3 0 3 0", "RollingOut"},
@@ -184,6 +200,23 @@ func TestWhatASetDoes(t *testing.T) {
 				t.Errorf("Ready has reason %s (%s), want %s", got.Reason, got.Message, c.reason)
 			}
 		})
+	}
+}
+
+func TestAClaimThatAnIntentHadAndLostIsNotMadeAgain(t *testing.T) {
+	for uid, want := range map[types.UID]int{"": 1, "claim-uid": 0} {
+		s := newSituation("a").node(func(n *nodeFacts) { n.claimless = true }).
+			intent("a", func(intent *volumesv1alpha1.VolumeAttachmentIntent) { intent.Status.ClaimUID = uid })
+		if p := decide(s.facts); len(p.claims) != want {
+			t.Errorf("the set makes %d claims for an intent with claim UID %q, want %d", len(p.claims), uid, want)
+		}
+	}
+}
+
+func TestALongNameIsCutToAValidOne(t *testing.T) {
+	name := IntentName("cache", strings.Repeat("a", longestName-hashed-len("cache--")-1)+"."+strings.Repeat("b", 20))
+	if wrong := validation.IsDNS1123Subdomain(name); len(wrong) > 0 {
+		t.Errorf("the name of an intent is %q, want a valid one: %v", name, wrong)
 	}
 }
 

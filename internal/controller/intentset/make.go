@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"maps"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,7 +33,7 @@ func IntentName(set, node string) string {
 	if len(name) <= longestName {
 		return name
 	}
-	return name[:longestName-1-hashed] + "-" + hash([]byte(name))
+	return strings.TrimRight(name[:longestName-1-hashed], ".-") + "-" + hash([]byte(name))
 }
 
 func hash(b []byte) string {

@@ -30,6 +30,11 @@ func (c *Controller) report(ctx context.Context, cached *volumesv1alpha1.VolumeA
 	s.ObservedGeneration, s.Revision = set.Generation, o.revision
 	s.Desired, s.Current, s.Updated, s.Ready, s.Failing = o.desired, o.current, o.updated, o.ready, o.failing
 	condition := o.condition()
+	before := meta.FindStatusCondition(cached.Status.Conditions, volumesv1alpha1.ConditionReady)
+	if before != nil && before.Reason == volumesv1alpha1.ReasonIntentRefused && before.Reason == condition.Reason &&
+		cached.Status.Failing == o.failing {
+		condition.Message = before.Message // each pass tries others; which one is named does not matter
+	}
 	c.set(set, volumesv1alpha1.ConditionReady, condition)
 	if stalled := o.stall(); stalled != nil {
 		c.set(set, volumesv1alpha1.ConditionStalled, *stalled)
@@ -40,8 +45,8 @@ func (c *Controller) report(ctx context.Context, cached *volumesv1alpha1.VolumeA
 		return nil
 	}
 	err := c.Client.Status().Update(ctx, set)
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil // a newer set is on its way to the cache
+	if apierrors.IsNotFound(err) {
+		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("updating the status of set %s/%s: %w", set.Namespace, set.Name, err)
@@ -72,16 +77,6 @@ func (c *Controller) sendEvent(before, after *volumesv1alpha1.VolumeAttachmentIn
 			Namespace: after.Namespace, Name: after.Name, UID: after.UID, ResourceVersion: after.ResourceVersion,
 		}, nil, corev1.EventTypeWarning, is.Reason, "Reconcile", "%s", report.Shortened(is.Message))
 	}
-}
-
-// refused reports whether the API server refused an object. It may take it later without any event.
-func (o outcome) refused() bool {
-	for _, p := range o.problems {
-		if p.reason == volumesv1alpha1.ReasonIntentRefused {
-			return true
-		}
-	}
-	return false
 }
 
 // condition is Ready.

@@ -164,7 +164,7 @@ func set(nvs *volumesv1alpha1.NodeVolumeState, t string, p *Problem) {
 	case p == nil:
 		p = &asExpected
 	}
-	c := p.condition(t, nvs.Generation)
+	c := p.condition(t)
 	c.Message = status.Shorten(c.Message, volumesv1alpha1.MaxConditionMessageLength)
 	meta.SetStatusCondition(&nvs.Status.Conditions, c)
 }

@@ -56,9 +56,9 @@ var Keep = &Problem{}
 var asExpected = Problem{Status: metav1.ConditionTrue, Reason: volumesv1alpha1.ReasonAsExpected,
 	Message: "nothing is wrong any more"}
 
-func (p *Problem) condition(t string, generation int64) metav1.Condition {
-	return metav1.Condition{Type: t, Status: p.Status, Reason: p.Reason, Message: p.Message,
-		ObservedGeneration: generation}
+// condition has no generation: that of a node state changes with each attachment.
+func (p *Problem) condition(t string) metav1.Condition {
+	return metav1.Condition{Type: t, Status: p.Status, Reason: p.Reason, Message: p.Message}
 }
 
 // most problems that a message lists.

@@ -76,6 +76,7 @@ func (f *Follower) failed(err error, stop context.CancelFunc) {
 	f.mu.Unlock()
 	stop()
 	f.settle()
+	f.changed()
 }
 
 func (f *Follower) settle() { f.once.Do(func() { close(f.settled) }) }
