@@ -143,7 +143,7 @@ else
 endif
 
 .PHONY: test-alerts
-test-alerts: control-plane $(KUBE_STATE_METRICS) ## Make alerts fire and resolve, with a real Prometheus on a local cluster (root, Linux). Unfinished.
+test-alerts: control-plane $(KUBE_STATE_METRICS) ## Make alerts fire and resolve, with a real Prometheus on a local cluster (root, Linux).
 	@hack/setup-packages.sh --monitoring
 	HAWSER_TEST_ALERTS=$(DIR)-alerts go test -v -count=1 -timeout 25m ./test/alerts
 

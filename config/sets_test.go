@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -90,6 +91,7 @@ func (in installation) testSets(t *testing.T) {
 	expectAllowed(t, manager.Delete(t.Context(), ofSet(set, "plain-node-a", "node-a")))
 	in.testAdoption(t, manager, set)
 	in.testClaimsOfSets(t, manager, set)
+	in.testAuthorsOfClaimTemplates(t)
 	for name, change := range map[string]func(*volumesv1alpha1.IntentTemplate){
 		"labels": func(i *volumesv1alpha1.IntentTemplate) {
 			i.Metadata.Labels = map[string]string{volumesv1alpha1.PodUIDLabel: "1"}
@@ -131,6 +133,29 @@ func (in installation) testAdoption(
 	taken := foreign.DeepCopy()
 	taken.OwnerReferences = owners
 	expectForbidden(t, manager.Patch(t.Context(), taken, client.MergeFrom(foreign)), "adopt it for the set")
+}
+
+// testAuthorsOfClaimTemplates checks that a set makes no claims for a user who may not create any.
+func (in installation) testAuthorsOfClaimTemplates(t *testing.T) {
+	t.Helper()
+	const name, message = "set-author", "may set or change claimTemplate"
+	role := &rbacv1.ClusterRole{Rules: []rbacv1.PolicyRule{{APIGroups: []string{"volumes.hawser.io"},
+		Resources: []string{"volumeattachmentintentsets"}, Verbs: []string{"create", "patch"}}}}
+	role.Name = "test-" + name
+	in.grant(t, role.Name, name, role)
+	author := in.person(t, name)
+	in.eventuallyAllowed(t, author, newSet("shared"))
+	templated := newSet("templated")
+	templated.Spec.Template.Spec.Volume = nil
+	templated.Spec.ClaimTemplate = &volumesv1alpha1.ClaimTemplate{Spec: corev1.PersistentVolumeClaimSpec{
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		Resources: corev1.VolumeResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}}}
+	expectForbidden(t, author.Create(t.Context(), templated.DeepCopy()), message)
+	expectAllowed(t, in.admin.Create(t.Context(), templated))
+	expectForbidden(t, patched(t, author, templated,
+		`{"spec":{"claimTemplate":{"spec":{"storageClassName":"expensive"}}}}`), message)
+	expectAllowed(t, patched(t, author, templated, `{"spec":{"nodeSelector":{"matchLabels":{"a":"b"}}}}`))
 }
 
 func expectInvalid(t *testing.T, err error, part string) {

@@ -2,11 +2,11 @@
 # Copyright 2026 The Hawser Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Runs the suites on real kubelets. They wait more than they compute, so they run at the same time, and the tests of
+# Runs the suites that have clusters of their own. They wait more than they compute, so they run at the same time, and the tests of
 # kubelet in two halves. Each has a cluster and a mount namespace of its own; otherwise the nodes of one would hold the
 # volumes of another. Each line begins with the name of what printed it.
 #
-#   hack/test-e2e.sh DIR SUITE ...     SUITE: kubelet, images; DIR-NAME is the directory of a cluster
+#   hack/test-e2e.sh DIR SUITE ...     SUITE: kubelet, images, alerts; DIR-NAME is the directory of a cluster
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 trap 'trap "" TERM; kill 0; exit 130' INT TERM
@@ -17,7 +17,7 @@ export HAWSER_TEST_E2E=${HAWSER_TEST_E2E:-hawser}
 running=()
 
 run() { # NAME SUITE [TESTS]
-	HAWSER_TEST_E2E_DIR=$dir-$1 unshare --mount \
+	HAWSER_TEST_E2E_DIR=$dir-$1 HAWSER_TEST_ALERTS=$dir-$1 unshare --mount \
 		go test -v -count=1 -timeout 35m -run "${3:-.}" "./test/$2" 2>&1 | sed -u "s/^/$1: /" &
 	running+=($!)
 }

@@ -82,7 +82,8 @@ type WorkloadStatus struct {
 
 // VolumeManagerStatus is how far the installation is.
 type VolumeManagerStatus struct {
-	// observedGeneration is the generation that the operator last reconciled.
+	// observedGeneration is the generation that the operator last reconciled. It is -1 until the first reconcile.
+	// +default=-1
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// version of the operator that last reconciled.

@@ -308,9 +308,10 @@ type VolumeManager struct {
 	// +default={}
 	// +optional
 	Spec VolumeManagerSpec `json:"spec,omitzero"`
-	// status is written by the operator.
+	// status is written by the operator. An absent observedGeneration would be the same as a reconciled generation of 0.
+	// +default={"observedGeneration":-1}
 	// +optional
-	Status VolumeManagerStatus `json:"status,omitempty"`
+	Status VolumeManagerStatus `json:"status,omitzero"`
 }
 
 // VolumeManagerList is a list of VolumeManagers.

@@ -167,11 +167,12 @@ func (w *nodes) nodeState(n *facts.Node, matters bool) {
 	w.link(ref, state, text, since)
 }
 
-// stateCondition reports a condition of a node state. The state of other volumes on the node is a note, unless the
-// node is the subject.
+// stateCondition reports a condition of a node state. All but Ready are about the other volumes on the node, so they
+// are notes unless the node is the subject: what keeps the subject's own volume is in its intent.
 func (w *nodes) stateCondition(ref facts.Ref, c *metav1.Condition, matters bool) {
 	a := about{object: ref, reason: c.Reason, detail: c.Message, since: c.LastTransitionTime.Time}
-	others := c.Reason == volumesv1alpha1.ReasonVolumesFailing || c.Reason == volumesv1alpha1.ReasonMountsDiffer
+	others := c.Type != volumesv1alpha1.ConditionReady || c.Reason == volumesv1alpha1.ReasonVolumesFailing ||
+		c.Reason == volumesv1alpha1.ReasonMountsDiffer
 	if !matters || others && w.f.Subject.Kind != facts.KindNode {
 		a.level = catalog.Note
 	}

@@ -25,6 +25,7 @@ func (w *walk) claimSubject() {
 	w.under(func() {
 		w.persistentVolume(v)
 		w.attachments(v)
+		w.full(v)
 		w.users(v)
 		for i := range w.f.Users.Items {
 			w.userPod(&w.f.Users.Items[i])
@@ -66,6 +67,7 @@ func (w *walk) volumeSubject() {
 			w.claim(v, false)
 		}
 		w.attachments(v)
+		w.full(v)
 		w.users(v)
 	})
 }
@@ -110,6 +112,7 @@ func (w *walk) nodeSubject() {
 		if n.State.Found {
 			w.entries(&n)
 			w.lines(&n)
+			w.fullOn(&n)
 		}
 		w.intentsOnNode()
 		for i := range w.f.NodePods.Items {

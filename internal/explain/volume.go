@@ -31,6 +31,7 @@ func (w *walk) volume(v *facts.Volume, waiting bool) {
 	w.claim(v, waiting)
 	w.under(func() {
 		w.persistentVolume(v)
+		w.full(v)
 		w.under(func() {
 			if v.Intent.Found && v.PodVolume != "" {
 				w.intent(v)

@@ -23,6 +23,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/operator"
 	"github.com/hawser-io/hawser/test/apiserver"
+	"github.com/hawser-io/hawser/test/record"
 )
 
 var (
@@ -46,6 +47,7 @@ func TestTheOperatorOnARealAPIServer(t *testing.T) {
 	s := newServer(t)
 	s.kubectl(t, "apply", "-k", "default")
 	s.earlierDriver(t)
+	versions := record.Start(t, s.admin, &volumesv1alpha1.VolumeManagerList{})
 	s.operate = func() func() {
 		return s.run(t, operator.Options{Images: released, Deadline: deadline, Recount: time.Millisecond})
 	}
@@ -80,6 +82,7 @@ func TestTheOperatorOnARealAPIServer(t *testing.T) {
 			return
 		}
 	}
+	record.Keep(t, "volumemanager", versions())
 }
 
 func (s server) testFirstStart(t *testing.T) {

@@ -73,9 +73,9 @@ func replaces(intent, source *volumesv1alpha1.VolumeAttachmentIntent, to string)
 	return equality.Semantic.DeepEqual(*wanted, intent.Spec)
 }
 
-// Match finds the replacement that an earlier run has created: it has the name of one, and asks for what the source asks
-// for. Any other intent is somebody's own, whatever it asks for. An intent in taken replaces another source. It returns
-// nil if there is none.
+// Match finds the replacement that an earlier run has created: it has the name of one, and asks for what the source
+// asks for. Any other intent has an author of its own. An intent in taken replaces another source. It returns nil if
+// there is none.
 func Match(source *volumesv1alpha1.VolumeAttachmentIntent, to, name string,
 	intents []volumesv1alpha1.VolumeAttachmentIntent, taken map[string]bool,
 ) *volumesv1alpha1.VolumeAttachmentIntent {

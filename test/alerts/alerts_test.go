@@ -21,6 +21,8 @@ type fault struct {
 	make, repair func(context.Context) error
 	// alerts that it makes, by name and severity, with some of their labels.
 	alerts map[string]map[string]string
+	// situation is the row of docs/troubleshoot.md that the fault makes for an intent; empty for none.
+	situation, intent string
 }
 
 // phase are faults that do not disturb one another.
@@ -38,6 +40,11 @@ func TestEveryAlertFiresOnItsFaultAndResolvesAfterIt(t *testing.T) {
 	for _, rule := range s.rules {
 		if name := rule.Alert + "/" + rule.Labels["severity"]; !fired[name] {
 			t.Errorf("alert %s never fired, want it once", name)
+		}
+	}
+	for _, row := range s.situations {
+		if _, seen := s.shown.Load(row.Name); !seen {
+			t.Errorf("situation %s was not seen, want it once", row.Name)
 		}
 	}
 	t.Run("dashboard", func(t *testing.T) { s.dashboard(t, begin) })
@@ -77,18 +84,28 @@ func (s *suite) play(t *testing.T, p phase) {
 	// All at once: an alert may end before others begin.
 	var waits sync.WaitGroup
 	for _, f := range p.faults {
-		for name, labels := range f.alerts {
-			waits.Go(func() {
-				if err := s.receiver.Await(ctx, name+" fires", Labelled(name, labels)); err != nil {
-					t.Errorf("%s: %v", f.name, err)
-					return
-				}
-				say("%s fires on %s", name, f.name)
-			})
-		}
+		waits.Go(func() { s.await(ctx, t, f) })
 	}
 	waits.Wait()
 	s.repair(t, p)
+}
+
+// await waits until the alerts of a fault fire, and then looks at the fault as a user does.
+func (s *suite) await(ctx context.Context, t *testing.T, f fault) {
+	var waits sync.WaitGroup
+	for name, labels := range f.alerts {
+		waits.Go(func() {
+			if err := s.receiver.Await(ctx, name+" fires", Labelled(name, labels)); err != nil {
+				t.Errorf("%s: %v", f.name, err)
+				return
+			}
+			say("%s fires on %s", name, f.name)
+		})
+	}
+	waits.Wait()
+	if f.situation != "" {
+		s.checkSituation(ctx, t, f)
+	}
 }
 
 // repair repairs the faults, the last one first, and waits until every alert has resolved.
@@ -107,6 +124,7 @@ func (s *suite) repair(t *testing.T, p phase) {
 		return len(firing) == 0
 	}); err != nil {
 		t.Error(err)
+		return
 	}
 	say("every alert has resolved")
 }

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 
 	"google.golang.org/grpc/codes"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -31,10 +32,12 @@ func (s *suite) phases() []phase {
 	full := &podVolumes{suite: s}
 	return []phase{
 		{name: "volumes", faults: []fault{
-			s.noClaim(), s.unsupportedVolume(), s.usedElsewhere(), s.refusedDetach(), s.hungStage(), s.refusedExpansion(),
-			s.gatedPod(), full.fault(), s.refusedAttaches(),
+			s.unreachableAPI(), s.noClaim(), s.setWithoutClaim(), s.unboundClaim(), s.wrongNode(), s.unsupportedVolume(),
+			s.usedElsewhere(), s.refusedDetach(), s.hungStage(), s.refusedExpansion(), s.gatedPod(), s.foreignMount(),
+			full.fault(), s.refusedAttaches(),
 		}},
-		{name: "nodes", faults: []fault{s.orphan(), s.deadAgent(), s.missingDriver()}},
+		// The attacher last: what the others attach needs it.
+		{name: "nodes", faults: []fault{s.orphan(), s.deadAgent(), s.missingDriver(), s.deadAttacher()}},
 		{name: "installation", faults: []fault{s.missingPolicy(), s.refusedRequests(), s.noExporter()}},
 		{name: "no manager", faults: []fault{s.noManager()}},
 		{name: "no leader", faults: []fault{s.noLeader()}},
@@ -55,21 +58,68 @@ func (s *suite) noClaim() fault {
 	}
 }
 
+func (s *suite) setWithoutClaim() fault {
+	source := volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "nowhere"}
+	set := &volumesv1alpha1.VolumeAttachmentIntentSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "on-one-node"},
+		Spec: volumesv1alpha1.VolumeAttachmentIntentSetSpec{
+			NodeSelector: &metav1.LabelSelector{MatchLabels: labels{corev1.LabelHostname: nodeA}},
+			Template: volumesv1alpha1.IntentTemplate{Spec: volumesv1alpha1.IntentTemplateSpec{
+				Volume: &volumesv1alpha1.TemplateVolumeSource{PersistentVolumeClaim: source}}},
+		},
+	}
+	return fault{
+		name: "a set for a claim that does not exist",
+		make: func(ctx context.Context) error { return s.Client.Create(ctx, set) },
+		repair: func(ctx context.Context) error {
+			return s.Client.Delete(ctx, set, client.PropagationPolicy(metav1.DeletePropagationForeground))
+		},
+		alerts: map[string]map[string]string{
+			"HawserIntentSetNotReady/warning": {"namespace": namespace, "intentset": "on-one-node"}},
+	}
+}
+
+// unboundClaim: its class does not exist.
+func (s *suite) unboundClaim() fault {
+	const name = "unbound"
+	return fault{
+		name: "an intent for a claim that is not bound", situation: "Claim unbound", intent: name,
+		make: func(ctx context.Context) error {
+			claim := newClaim(name)
+			claim.Spec.StorageClassName = ptr.To("missing")
+			return errors.Join(s.Client.Create(ctx, claim), s.intent(ctx, name, name, nodeA))
+		},
+		repair: func(ctx context.Context) error { return s.deleteIntents(ctx, name) },
+		alerts: map[string]map[string]string{"HawserIntentNotReady/warning": {"intent": name}},
+	}
+}
+
+// wrongNode: the volume can be used on node b only.
+func (s *suite) wrongNode() fault {
+	const name = "bound-to-b"
+	return fault{
+		name: "an intent on a node that the volume excludes", situation: "Wrong node affinity", intent: name,
+		make: func(ctx context.Context) error {
+			return s.static(ctx, name, func(pv *corev1.PersistentVolume) {
+				pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: system.DriverName, VolumeHandle: name}
+				pv.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{
+					NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+						{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{nodeB}}}}}}}
+			})
+		},
+		repair: func(ctx context.Context) error { return s.deleteIntents(ctx, name) },
+		alerts: map[string]map[string]string{"HawserIntentNotReady/warning": {"intent": name}},
+	}
+}
+
 func (s *suite) unsupportedVolume() fault {
 	const name = "unsupported"
 	return fault{
 		name: "an intent for a volume that no CSI driver has",
 		make: func(ctx context.Context) error {
-			pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{
-				Capacity: size("1Mi"), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany},
-				ClaimRef: &corev1.ObjectReference{Namespace: namespace, Name: name},
-				PersistentVolumeSource: corev1.PersistentVolumeSource{
-					NFS: &corev1.NFSVolumeSource{Server: "nfs.example.com", Path: "/"}}}}
-			claim := newClaim(name)
-			claim.Spec.StorageClassName, claim.Spec.VolumeName = ptr.To(""), name
-			claim.Spec.AccessModes = pv.Spec.AccessModes
-			claim.Spec.Resources.Requests = size("1Mi")
-			return errors.Join(s.Client.Create(ctx, pv), s.Client.Create(ctx, claim), s.intent(ctx, name, name, nodeA))
+			return s.static(ctx, name, func(pv *corev1.PersistentVolume) {
+				pv.Spec.NFS = &corev1.NFSVolumeSource{Server: "nfs.example.com", Path: "/"}
+			})
 		},
 		repair: func(ctx context.Context) error { return s.deleteIntents(ctx, name) },
 		alerts: map[string]map[string]string{"HawserIntentStalled/warning": {"intent": name}},
@@ -78,7 +128,7 @@ func (s *suite) unsupportedVolume() fault {
 
 func (s *suite) usedElsewhere() fault {
 	return fault{
-		name: "an exclusive volume that is wanted on a second node",
+		name: "an exclusive volume that is wanted on a second node", situation: "Held elsewhere", intent: "shared-too",
 		make: func(ctx context.Context) error {
 			_, err := s.published(ctx, "shared", nodeA)
 			return errors.Join(err, s.intent(ctx, "shared-too", "shared", nodeB))
@@ -116,7 +166,7 @@ func (s *suite) refusedDetach() fault {
 func (s *suite) hungStage() fault {
 	id := ""
 	return fault{
-		name: "a driver that answers no stage before its deadline",
+		name: "a driver that answers no stage before its deadline", situation: "Hung stage", intent: "hanging",
 		make: func(ctx context.Context) error {
 			handle, err := s.claim(ctx, "hanging")
 			if err != nil {
@@ -182,6 +232,32 @@ func (s *suite) gatedPod() fault {
 	}
 }
 
+// foreignMount covers a published path with a filesystem that the agent did not mount there.
+func (s *suite) foreignMount() fault {
+	const name = "covered"
+	path := s.PublishedPath(nodeA, namespace, name)
+	return fault{
+		name: "a foreign mount over a published path", situation: "Foreign mount", intent: name,
+		make: func(ctx context.Context) error {
+			if _, err := s.published(ctx, name, nodeA); err != nil {
+				return err
+			}
+			if err := syscall.Mount("foreign", path, "tmpfs", 0, "size=1m"); err != nil {
+				return fmt.Errorf("mounting over %s: %w", path, err)
+			}
+			return nil
+		},
+		repair: func(ctx context.Context) error {
+			if err := syscall.Unmount(path, 0); err != nil {
+				return fmt.Errorf("unmounting what covers %s: %w", path, err)
+			}
+			_, err := s.AwaitReady(ctx, namespace, name)
+			return errors.Join(err, s.deleteIntents(ctx, name))
+		},
+		alerts: map[string]map[string]string{"HawserMountsInconsistent/warning": {"node": nodeA}},
+	}
+}
+
 // refusedAttaches are three, one after the other: between the attempts for one volume the attacher waits longer than
 // the window of the alert.
 func (s *suite) refusedAttaches() fault {
@@ -219,121 +295,6 @@ func (s *suite) refusedAttaches() fault {
 		},
 		alerts: map[string]map[string]string{
 			"HawserAttachFailing/warning": {"volume_plugin": "kubernetes.io/csi:" + system.DriverName}},
-	}
-}
-
-// orphan: the finalizer of an intent is cut off while no agent sees it.
-func (s *suite) orphan() fault {
-	return fault{
-		name: "an intent that was removed without its finalizer",
-		make: func(ctx context.Context) error {
-			if _, err := s.published(ctx, "orphan", nodeA); err != nil {
-				return err
-			}
-			if err := s.StopProcess(ctx, system.Agent(nodeA)); err != nil {
-				return err
-			}
-			_, err := s.Kubectl(ctx, "delete", "vai", "orphan", "-n", namespace, "--wait=false")
-			if err == nil {
-				_, err = s.Kubectl(ctx, "patch", "vai", "orphan", "-n", namespace, "--type=merge", "-p",
-					`{"metadata":{"finalizers":null}}`)
-			}
-			return errors.Join(err, s.AwaitGone(ctx, namespace, "orphan"), s.StartAgain(ctx, system.Agent(nodeA)))
-		},
-		repair: func(ctx context.Context) error {
-			if err := s.intent(ctx, "orphan", "orphan", nodeA); err != nil {
-				return err
-			}
-			_, err := s.AwaitReady(ctx, namespace, "orphan")
-			return errors.Join(err, s.deleteIntents(ctx, "orphan"))
-		},
-		alerts: map[string]map[string]string{
-			"HawserOrphanedVolumes/warning":    {"node": nodeA},
-			"HawserMountsInconsistent/warning": {"node": nodeA},
-		},
-	}
-}
-
-// deadAgent: what is attached to its node is declared released, first of a driver that cuts the access of the node,
-// then of one that does not.
-func (s *suite) deadAgent() fault {
-	return fault{
-		name: "an agent that is dead, and forced detaches from its node",
-		make: func(ctx context.Context) error {
-			for _, name := range []string{"cut", "uncut"} {
-				if _, err := s.published(ctx, name, nodeB); err != nil {
-					return err
-				}
-			}
-			if err := s.StopProcess(ctx, system.Agent(nodeB)); err != nil {
-				return err
-			}
-			for _, name := range []string{"cut", "uncut"} {
-				if _, err := s.Kubectl(ctx, "delete", "vai", name, "-n", namespace, "--wait=false"); err != nil {
-					return err
-				}
-				if err := s.promiseCut(ctx, name == "cut"); err != nil {
-					return err
-				}
-				if err := s.declareReleased(ctx, name); err != nil {
-					return err
-				}
-				alert := map[bool]string{true: "HawserForcedDetach/warning", false: "HawserUnprotectedDetach/critical"}
-				if err := s.receiver.Await(ctx, alert[name == "cut"]+" fires", Labelled(alert[name == "cut"],
-					labels{"evidence": string(volumesv1alpha1.EvidenceDeclaredByAdministrator)})); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
-		repair: func(ctx context.Context) error {
-			return errors.Join(s.StartAgain(ctx, system.Agent(nodeB)), s.AwaitGone(ctx, namespace, "cut"),
-				s.AwaitGone(ctx, namespace, "uncut"))
-		},
-		alerts: map[string]map[string]string{
-			"HawserNodeVolumesUnknown/warning": {"node": nodeB},
-			"HawserAgentMissing/warning":       {"node": nodeB},
-		},
-	}
-}
-
-// promiseCut sets or removes the promise of the driver.
-func (s *suite) promiseCut(ctx context.Context, cut bool) error {
-	value := "-"
-	if cut {
-		value = "=true"
-	}
-	_, err := s.Kubectl(ctx, "annotate", "csidriver", system.DriverName, "--overwrite",
-		volumesv1alpha1.CutsAccessAnnotation+value)
-	return err
-}
-
-// declareReleased declares the attachment of the claim's volume to node b.
-func (s *suite) declareReleased(ctx context.Context, claim string) error {
-	pvc := &corev1.PersistentVolumeClaim{}
-	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: claim}, pvc); err != nil {
-		return err
-	}
-	nvs := &volumesv1alpha1.NodeVolumeState{}
-	if err := s.Client.Get(ctx, client.ObjectKey{Name: nodeB}, nvs); err != nil {
-		return err
-	}
-	for _, e := range nvs.Spec.Attachments {
-		if e.PersistentVolumeName == pvc.Spec.VolumeName {
-			_, err := s.Kubectl(ctx, "annotate", "nvs", nodeB,
-				volumesv1alpha1.DeclaredReleasedPrefix+string(e.AttachmentUID)+"=the machine is off")
-			return err
-		}
-	}
-	return fmt.Errorf("claim %s has no entry on %s: %+v", claim, nodeB, nvs.Spec.Attachments)
-}
-
-func (s *suite) missingDriver() fault {
-	return fault{
-		name:   "a node plugin that does not run",
-		make:   func(ctx context.Context) error { return s.StopProcess(ctx, system.NodeDriver(nodeA)) },
-		repair: func(ctx context.Context) error { return s.StartAgain(ctx, system.NodeDriver(nodeA)) },
-		alerts: map[string]map[string]string{"HawserDriversNotReady/warning": {"node": nodeA}},
 	}
 }
 
@@ -406,11 +367,4 @@ func (s *suite) noLeader() fault {
 		repair: func(ctx context.Context) error { return s.Client.Delete(ctx, lease) },
 		alerts: map[string]map[string]string{"HawserNoLeader/critical": nil},
 	}
-}
-
-func (s *suite) restartAttacher(ctx context.Context) error {
-	if err := s.StopProcess(ctx, system.Attacher); err != nil {
-		return err
-	}
-	return s.StartAttacher(ctx)
 }

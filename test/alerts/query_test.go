@@ -28,7 +28,7 @@ func (s *suite) query(ctx context.Context, expression string) ([]sample, error) 
 
 // queryRange asks for its values since a time.
 func (s *suite) queryRange(ctx context.Context, expression string, since time.Time) ([]sample, error) {
-	return s.ask(ctx, "query_range", url.Values{"query": {expression}, "step": {"1"},
+	return s.ask(ctx, "query_range", url.Values{"query": {expression}, "step": {"3"},
 		"start": {since.Format(time.RFC3339)}, "end": {time.Now().Format(time.RFC3339)}})
 }
 
@@ -61,7 +61,7 @@ func (s *suite) ask(ctx context.Context, kind string, values url.Values) ([]samp
 // awaitSample waits until Prometheus has a sample. It pushes alerts, but announces no samples, so it is asked once for
 // each scrape.
 func (s *suite) awaitSample(ctx context.Context, expression string) error {
-	scrape := time.NewTicker(2 * time.Second)
+	scrape := time.NewTicker(time.Second)
 	defer scrape.Stop()
 	for {
 		found, err := s.query(ctx, expression)

@@ -75,6 +75,11 @@ func (r *Receiver) Firing() []Alert {
 	return slices.Collect(maps.Values(r.firing))
 }
 
+// fires reports whether an alert of that name fires, of whatever severity.
+func (r *Receiver) fires(name string) bool {
+	return slices.ContainsFunc(r.Firing(), func(a Alert) bool { return a.Labels["alertname"] == name })
+}
+
 // Fired are the names of all alerts that ever fired.
 func (r *Receiver) Fired() map[string]bool {
 	r.mu.Lock()

@@ -30,6 +30,11 @@ func (s *suite) stuckRollout() fault {
 					return err
 				}
 			}
+			// The pods that the local cluster has for the tokens of its agents are none of the operator's.
+			if _, err := s.Kubectl(ctx, "label", "pods", "--all", "-n", install.Namespace(),
+				"app.kubernetes.io/component-"); err != nil {
+				return err
+			}
 			return s.Run(ctx, operator, s.Bin+"/operator", "--kubeconfig="+s.Kubeconfig(), "--leader-elect=false",
 				"--metrics-bind-address="+s.addresses[operator], "--health-probe-bind-address=0")
 		},

@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,23 +30,26 @@ import (
 
 	"github.com/hawser-io/hawser/internal/install"
 	"github.com/hawser-io/hawser/test/alerts/scale"
+	"github.com/hawser-io/hawser/test/alerts/situations"
 	"github.com/hawser-io/hawser/test/apiserver"
 	"github.com/hawser-io/hawser/test/system"
 )
 
 const (
-	nodeA, nodeB = "node-a", "node-b"
-	namespace    = "default"
-	class        = "loop"
+	namespace = "default"
+	class     = "loop"
 	// faster is by how much the durations of the alerts are divided.
-	faster = 30
+	faster = 60
 	// scrapes is how often Prometheus scrapes and evaluates: five times in the shortest window.
-	scrapes = "2s"
+	scrapes = "1s"
 	// waitTimeout is the timeout of every wait.
 	waitTimeout = 6 * time.Minute
 	// dirVariable enables the suite and names the directory of its cluster.
 	dirVariable = "HAWSER_TEST_ALERTS"
 )
+
+// Nodes. On node a most faults are made. The agents of the others are dead, or cut off from the API server.
+const nodeA, nodeB, nodeC = "node-a", "node-b", "node-c"
 
 // suite is what all steps share.
 type suite struct {
@@ -54,6 +58,9 @@ type suite struct {
 	rules     []scale.Rule
 	addresses map[string]string
 	token     string
+	// situations are those that users read of, and shown has the names of those that were seen.
+	situations []situations.Situation
+	shown      sync.Map
 }
 
 // shared is the suite that TestMain starts.
@@ -122,13 +129,16 @@ func start(ctx context.Context) (*suite, error) {
 		return nil, err
 	}
 	s := &suite{receiver: NewReceiver(), addresses: map[string]string{}}
-	for _, name := range []string{manager, operator, nodeA, nodeB, kubeStateMetrics, telemetry, prometheus} {
+	if s.situations, err = situations.Read(); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{manager, operator, nodeA, nodeB, nodeC, kubeStateMetrics, telemetry, prometheus} {
 		if s.addresses[name], err = freeAddress(ctx); err != nil {
 			return nil, err
 		}
 	}
 	options := system.Options{
-		Dir: os.Getenv(dirVariable), Bin: bin, Nodes: []string{nodeA, nodeB}, Out: os.Stdout, AttachDetach: true,
+		Dir: os.Getenv(dirVariable), Bin: bin, Nodes: []string{nodeA, nodeB, nodeC}, Out: os.Stdout, AttachDetach: true,
 		ManagerArgs: []string{"--metrics-bind-address=" + s.addresses[manager]},
 		AgentArgs:   []string{"--driver-timeout=5s", "--stats-period=2s"},
 		ArgsOfAgent: map[string][]string{},
@@ -257,6 +267,7 @@ func (s *suite) writeConfig() error {
 			secure("hawser-operator", s.addresses[operator], nil),
 			secure("hawser-system/hawser-agent-a", s.addresses[nodeA], object{"node": nodeA}),
 			secure("hawser-system/hawser-agent-b", s.addresses[nodeB], object{"node": nodeB}),
+			secure("hawser-system/hawser-agent-c", s.addresses[nodeC], object{"node": nodeC}),
 			{"job_name": kubeStateMetrics, "honor_labels": true,
 				"static_configs": []object{{"targets": []string{s.addresses[kubeStateMetrics]}}}},
 		},

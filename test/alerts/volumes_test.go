@@ -74,6 +74,21 @@ func (s *suite) intent(ctx context.Context, name, claim, node string) error {
 	})
 }
 
+// static creates a PersistentVolume that no provisioner made, the claim that is bound to it, and an intent on node a,
+// all of one name.
+func (s *suite) static(ctx context.Context, name string, change func(*corev1.PersistentVolume)) error {
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{
+		Capacity: size("1Mi"), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany},
+		PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+		ClaimRef:                      &corev1.ObjectReference{Namespace: namespace, Name: name}}}
+	change(pv)
+	claim := newClaim(name)
+	claim.Spec.StorageClassName, claim.Spec.VolumeName = ptr.To(""), name
+	claim.Spec.AccessModes = pv.Spec.AccessModes
+	claim.Spec.Resources.Requests = size("1Mi")
+	return errors.Join(s.Client.Create(ctx, pv), s.Client.Create(ctx, claim), s.intent(ctx, name, name, nodeA))
+}
+
 // published creates a claim and an intent of the same name, and waits until the volume is published.
 func (s *suite) published(ctx context.Context, name, node string) (string, error) {
 	handle, err := s.claim(ctx, name)
@@ -118,7 +133,7 @@ type podVolumes struct {
 
 func (p *podVolumes) fault() fault {
 	return fault{
-		name: "full volumes of a pod", make: p.fill, repair: p.empty,
+		name: "full volumes of a pod", make: p.fill, repair: p.empty, situation: "Full volume", intent: "bytes",
 		alerts: map[string]map[string]string{
 			"HawserVolumeFillingUp/critical":     {"namespace": namespace, "persistentvolumeclaim": "bytes"},
 			"HawserVolumeFillingUp/warning":      {"namespace": namespace, "persistentvolumeclaim": "bytes"},

@@ -13,6 +13,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/intentset"
+	"github.com/hawser-io/hawser/test/record"
 	"github.com/hawser-io/hawser/test/system"
 )
 
@@ -23,6 +24,7 @@ func TestASetGivesEachNodeItsVolumeAndKeepsTheClaimsWhenItIsDeleted(t *testing.T
 		Spec: volumesv1alpha1.VolumeAttachmentIntentSetSpec{NodeSelector: &metav1.LabelSelector{},
 			ClaimTemplate: &volumesv1alpha1.ClaimTemplate{Spec: claimSpec()}},
 	}
+	sets := record.Start(t, sys.Client, &volumesv1alpha1.VolumeAttachmentIntentSetList{}, client.InNamespace(namespace))
 	if err := sys.Client.Create(ctx, set); err != nil {
 		t.Fatal(err)
 	}
@@ -45,6 +47,7 @@ func TestASetGivesEachNodeItsVolumeAndKeepsTheClaimsWhenItIsDeleted(t *testing.T
 		func(s *volumesv1alpha1.VolumeAttachmentIntentSet) bool { return s == nil }); err != nil {
 		t.Fatal(err)
 	}
+	record.Keep(t, "set", sets())
 	for node, v := range volumes {
 		// A set that is deleted in the foreground goes last.
 		err := sys.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v.name},

@@ -48,42 +48,46 @@ func (c *Controller) isCurrent(ctx context.Context, set *volumesv1alpha1.VolumeA
 	return live.UID == set.UID && live.Generation == set.Generation && live.DeletionTimestamp.IsZero(), nil
 }
 
-// create makes claims and intents. It begins with any of the nodes, so that one that is refused each time does not keep
+// create makes claims and intents. It begins with any of the nodes, so that those that are refused each time do not keep
 // the others waiting.
 func (c *Controller) create(ctx context.Context, f facts, p *plan) error {
 	refused := 0
-	took := func(problem *problem) {
-		if problem != nil {
-			p.outcome.problems = append(p.outcome.problems, *problem)
-			refused++
-		}
-	}
 	for i := range inTurn(p.claims) {
 		problem, err := c.ensureClaim(ctx, f, p.claims[i].name)
 		if err != nil {
 			return err
 		}
-		if took(problem); refused >= mostRefusals {
+		if refused += p.outcome.add(problem); refused == mostRefusals {
 			return nil
 		}
 	}
-	waiting := len(p.create)
+	missing := len(p.create)
 	for i := range inTurn(p.create) {
 		problem, err := c.createOne(ctx, f, p.create[i])
 		if err != nil {
 			return err
 		}
 		if problem == nil {
-			waiting--
+			missing--
 		}
-		if took(problem); refused >= mostRefusals {
+		if refused += p.outcome.add(problem); refused == mostRefusals {
 			break
 		}
 	}
-	if refused > 0 {
-		p.outcome.failing += int32(waiting) //nolint:gosec // a number of nodes
-	}
+	p.outcome.failing += int32(missing) //nolint:gosec // a number of nodes
 	return nil
+}
+
+// add a problem, nil for none. It returns 1 for one that other creates may have too.
+func (o *outcome) add(p *problem) (refusals int) {
+	if p == nil {
+		return 0
+	}
+	o.problems = append(o.problems, *p)
+	if p.reason == volumesv1alpha1.ReasonIntentRefused {
+		return 1
+	}
+	return 0
 }
 
 // inTurn are the indexes of a list, from any of them on.
@@ -140,8 +144,8 @@ func (c *Controller) ensureClaim(ctx context.Context, f facts, node string) (*pr
 	return nil, nil
 }
 
-// refusal sorts the answer to a write: what the API server, or a webhook of it, does not take is a problem, and no error
-// with a backoff.
+// refusal sorts the answer to a write: what the API server, or a webhook of it, does not take is a problem, and no
+// error with a backoff.
 func refusal(what string, err error) (*problem, error) {
 	switch {
 	case err == nil:
@@ -200,9 +204,7 @@ func (c *Controller) delete(ctx context.Context, p *plan, intents ...*volumesv1a
 			continue
 		}
 		problem, err := refusal("deleting VolumeAttachmentIntent "+intent.Name, err)
-		if problem != nil {
-			p.outcome.problems = append(p.outcome.problems, *problem)
-		}
+		p.outcome.add(problem)
 		failures = append(failures, err)
 	}
 	return errors.Join(failures...)

@@ -230,6 +230,11 @@ func TestAPassEndsAfterThreeRefusalsAndTheSetIsTriedAgainLater(t *testing.T) {
 	if set.Status.Failing != 5 {
 		t.Errorf("set cache reports %d failing nodes, want 5: none has an intent", set.Status.Failing)
 	}
+	for range 5 {
+		if wrote, _ := s.pass(); strings.Contains(wrote, "status") {
+			t.Errorf("set cache wrote %q, want no status: as many nodes are refused as before", wrote)
+		}
+	}
 }
 
 func TestANodeWhoseIntentIsRefusedKeepsNoOtherWaiting(t *testing.T) {

@@ -30,6 +30,11 @@ func (c *Controller) report(ctx context.Context, cached *volumesv1alpha1.VolumeA
 	s.ObservedGeneration, s.Revision = set.Generation, o.revision
 	s.Desired, s.Current, s.Updated, s.Ready, s.Failing = o.desired, o.current, o.updated, o.ready, o.failing
 	condition := o.condition()
+	before := meta.FindStatusCondition(cached.Status.Conditions, volumesv1alpha1.ConditionReady)
+	if before != nil && before.Reason == volumesv1alpha1.ReasonIntentRefused && before.Reason == condition.Reason &&
+		cached.Status.Failing == o.failing {
+		condition.Message = before.Message // each pass tries others; which one is named does not matter
+	}
 	c.set(set, volumesv1alpha1.ConditionReady, condition)
 	if stalled := o.stall(); stalled != nil {
 		c.set(set, volumesv1alpha1.ConditionStalled, *stalled)

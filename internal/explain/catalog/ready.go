@@ -35,6 +35,8 @@ const (
 	Stalled = "Stalled"
 	// IntentOnNode means that an intent on this node is not ready.
 	IntentOnNode = "IntentNotReady"
+	// VolumeFull means that a filesystem has hardly any bytes or inodes left.
+	VolumeFull = "VolumeFull"
 )
 
 // ready are the reasons of Ready and of node states.
@@ -125,6 +127,11 @@ var ready = []Entry{
 		Says: "A driver cannot be asked which volumes it has published. The VolumeAttachments alone are believed.",
 		Way:  "See that the controller service of the driver answers at the endpoint that the manager was given.",
 		Run:  []string{"kubectl get nvs {node} -o yaml"}},
+	{Code: "HWS425", Reason: VolumeFull, Level: Problem, Depth: Direct, Acts: Author,
+		Says: "Less than 3% of the bytes or inodes of the volume are free. Programs that write to it will fail.",
+		Way:  "Expand the claim, or delete files.",
+		Run: []string{"kubectl hawser top {node}",
+			"kubectl get pv {volume} -o jsonpath='{.spec.claimRef.namespace}/{.spec.claimRef.name}'"}},
 	{Code: "HWS499", Reason: UnknownReason, Level: Problem, Depth: Direct,
 		Says: "This version of the plugin does not know the reason. The message explains it.",
 		Way:  "Use the plugin of the version that runs in the cluster."},

@@ -153,7 +153,7 @@ func (b *bench) move(ctx context.Context, k kind) error {
 
 // together measures many pods at once on one node, each with a claim of its own.
 func (b *bench) together(ctx context.Context) error {
-	for _, k := range []kind{noVolume, claimed, upstream} {
+	for _, k := range []kind{noVolume, emptyVolume, claimed, upstream} {
 		if err := b.apart(ctx); err != nil {
 			return err
 		}
