@@ -56,6 +56,16 @@ func ServiceAccount(config *rest.Config, namespace, name string, nodes ...string
 // policies, it leaves them out of a kustomization (-k), as the component for Kubernetes 1.35 does.
 func Kubectl(t *testing.T, kubeconfig, stdin string, args ...string) string {
 	t.Helper()
+	stdout, err := TryKubectl(t, kubeconfig, stdin, args...)
+	if err != nil {
+		t.Fatalf("kubectl %v: %v, want success", args, err)
+	}
+	return stdout
+}
+
+// TryKubectl is Kubectl for a command that may fail. The error has what the command printed.
+func TryKubectl(t *testing.T, kubeconfig, stdin string, args ...string) (string, error) {
+	t.Helper()
 	args = withoutMutatingPolicies(t, args)
 	cmd := exec.CommandContext(t.Context(), filepath.Join(os.Getenv(AssetsVariable), "kubectl"), args...)
 	cmd.Dir = filepath.Join(Root(), "config")
@@ -64,9 +74,9 @@ func Kubectl(t *testing.T, kubeconfig, stdin string, args ...string) string {
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		t.Fatalf("kubectl %v: error %v, want success\n%s%s", args, err, stderr.String(), stdout.String())
+		return "", fmt.Errorf("%w\n%s%s", err, &stderr, &stdout)
 	}
-	return stdout.String()
+	return stdout.String(), nil
 }
 
 // Kustomization is an overlay. The names of its directories are relative to config, unless they are absolute.
