@@ -42,8 +42,8 @@ type process struct {
 	dir string
 }
 
-// uses lists how the process uses the device. Processes with the same view of the mounts report them once, for the first
-// of them.
+// uses lists how the process uses the device. Processes with the same view of the mounts report them once, for the
+// first of them.
 func (p process) uses(d Device, tables map[string]*Table) ([]Holder, error) {
 	table, first, err := p.table(tables, false)
 	if err != nil {

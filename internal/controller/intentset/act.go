@@ -48,8 +48,8 @@ func (c *Controller) isCurrent(ctx context.Context, set *volumesv1alpha1.VolumeA
 	return live.UID == set.UID && live.Generation == set.Generation && live.DeletionTimestamp.IsZero(), nil
 }
 
-// create makes claims and intents. It begins with any of the nodes, so that those that are refused each time do not keep
-// the others waiting.
+// create makes claims and intents. It begins with any of the nodes, so that those that are refused each time do not
+// keep the others waiting.
 func (c *Controller) create(ctx context.Context, f facts, p *plan) error {
 	refused := 0
 	for i := range inTurn(p.claims) {
