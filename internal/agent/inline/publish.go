@@ -152,7 +152,7 @@ func (p *Plugin) mount(ctx context.Context, b record.PodBind, path string) error
 		return internal(fmt.Errorf("creating the target path: %w", err))
 	}
 	p.Step("after target path")
-	if err := p.bindAt(ctx, published, b); err != nil {
+	if err := bindAt(ctx, p.Mounts, published, b); err != nil {
 		return internal(err)
 	}
 	p.Step("after pod bind")
@@ -160,11 +160,11 @@ func (p *Plugin) mount(ctx context.Context, b record.PodBind, path string) error
 }
 
 // bindAt binds what is open. The bind has the publication's own options, also where that is read-only.
-func (p *Plugin) bindAt(ctx context.Context, published *os.File, b record.PodBind) error {
+func bindAt(ctx context.Context, m Mounts, published *os.File, b record.PodBind) error {
 	if b.HasPlace() {
-		return p.Mounts.BindAlone(ctx, published, b.Target, b.ReadOnly)
+		return m.BindAlone(ctx, published, b.Target, b.ReadOnly)
 	}
-	return p.Mounts.BindFile(ctx, published, b.Target, b.ReadOnly, nil)
+	return m.BindFile(ctx, published, b.Target, b.ReadOnly, nil)
 }
 
 func (p *Plugin) makeTarget(ctx context.Context, b record.PodBind) error {
