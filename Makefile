@@ -132,14 +132,15 @@ test: packages
 endif
 
 .PHONY: test-e2e
-test-e2e: control-plane ## Run pods on two nodes with real kubelets and containerd (root, Linux). E2E_ATTACH=upstream compares.
+test-e2e: control-plane $(KUBE_STATE_METRICS) ## Run pods on two nodes with real kubelets and containerd, and make every alert fire (root, Linux). E2E_ATTACH=upstream compares.
 	@hack/setup-packages.sh --containers
+	@hack/setup-packages.sh --monitoring
 	@hack/build-control-plane.sh kubelet containerd containerd-shim-runc-v2 ctr
 ifeq ($(E2E_ATTACH),upstream)
 	HAWSER_TEST_E2E=upstream hack/test-e2e.sh $(DIR)-e2e kubelet
 else
 	$(MAKE) images ARCHITECTURES=$$(go env GOARCH)
-	hack/test-e2e.sh $(DIR)-e2e kubelet images
+	hack/test-e2e.sh $(DIR)-e2e kubelet images alerts
 endif
 
 .PHONY: test-alerts
