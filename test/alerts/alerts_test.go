@@ -90,7 +90,7 @@ func (s *suite) play(t *testing.T, p phase) {
 	s.repair(t, p)
 }
 
-// await waits until the alerts of a fault fire, and then looks at the fault as a user does.
+// await waits until the alerts of a fault fire, and then compares what a user sees.
 func (s *suite) await(ctx context.Context, t *testing.T, f fault) {
 	var waits sync.WaitGroup
 	for name, labels := range f.alerts {

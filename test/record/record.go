@@ -26,7 +26,7 @@ import (
 	"github.com/hawser-io/hawser/test/apiserver"
 )
 
-// Variable has Keep write the records anew.
+// Variable has Keep write the records again.
 const Variable = "HAWSER_TEST_RECORD"
 
 // directory of a test's cluster, which is another one each time.

@@ -169,7 +169,7 @@ func used(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
 	return false
 }
 
-// silent reports whether the node of the intent does not answer. Whoever uses the volume there may go on to write, and
+// silent reports whether the node of the intent does not answer. A program there may go on to write, and
 // the deletion of the intent would allow a forced detach.
 func silent(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
 	c := meta.FindStatusCondition(intent.Status.Conditions, volumesv1alpha1.ConditionReady)
