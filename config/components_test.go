@@ -124,9 +124,14 @@ func withComponent(t *testing.T, component string) []*unstructured.Unstructured 
 	if os.Getenv(apiserver.AssetsVariable) == "" {
 		t.Skipf("LEFT OUT (needs %s, a directory with kubectl; make test builds it)", apiserver.AssetsVariable)
 	}
+	return parsed(t, apiserver.Kubectl(t, "", "", "kustomize", apiserver.Overlay(t, "standalone", component)))
+}
+
+// parsed returns the objects of a YAML stream.
+func parsed(t *testing.T, stream string) []*unstructured.Unstructured {
+	t.Helper()
 	var objects []*unstructured.Unstructured
-	rendered := apiserver.Kubectl(t, "", "", "kustomize", apiserver.Overlay(t, "standalone", component))
-	for document := range strings.SplitSeq(rendered, "\n---\n") {
+	for document := range strings.SplitSeq(stream, "\n---\n") {
 		object := &unstructured.Unstructured{}
 		expectAllowed(t, yaml.Unmarshal([]byte(document), &object.Object))
 		objects = append(objects, object)

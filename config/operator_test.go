@@ -7,13 +7,10 @@ package config_test
 
 import (
 	"os"
-	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/test/apiserver"
@@ -52,12 +49,7 @@ func TestAnOverlayNamesTheImagesThatTheOperatorDeploys(t *testing.T) {
 `)
 	expectAllowed(t, err)
 	expectAllowed(t, file.Close())
-	var objects []*unstructured.Unstructured
-	for document := range strings.SplitSeq(apiserver.Kubectl(t, "", "", "kustomize", dir), "\n---\n") {
-		object := &unstructured.Unstructured{}
-		expectAllowed(t, yaml.Unmarshal([]byte(document), &object.Object))
-		objects = append(objects, object)
-	}
+	objects := parsed(t, apiserver.Kubectl(t, "", "", "kustomize", dir))
 	operator := decode[appsv1.Deployment](t, find(t, objects, "Deployment", "hawser-operator"))
 	container := operator.Spec.Template.Spec.Containers[0]
 	got := map[string]string{"image": container.Image}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
 
 	"github.com/hawser-io/hawser/internal/metrics/reference"
@@ -78,6 +79,9 @@ func TestEveryAlertHasItsPage(t *testing.T) {
 		if commands := regexp.MustCompile(`(?m)^    kubectl `).FindAllString(text, -1); len(commands) != 3 {
 			t.Errorf("page %s has %d commands, want 3", name, len(commands))
 		}
+		if strings.Contains(text, "hawser-system") && !strings.Contains(text, "(../install.md#another-namespace-or-name)") {
+			t.Errorf("page %s names hawser-system, want a link to what an installation elsewhere has to replace", name)
+		}
 		if !strings.Contains(read(t, "docs/runbooks/README.md"), "("+name+")") {
 			t.Errorf("the list of the runbooks has no link to %s, want one", name)
 		}
@@ -89,6 +93,35 @@ func TestEveryAlertHasItsPage(t *testing.T) {
 	for _, e := range entries {
 		if e.Name() != "README.md" && !slices.Contains(pages, e.Name()) {
 			t.Errorf("page %s has no alert, want one of that name", e.Name())
+		}
+	}
+}
+
+// TestThePodsThatARunbookSelectsExist: a selector of the first commands that matches no manifest would find nothing.
+func TestThePodsThatARunbookSelectsExist(t *testing.T) {
+	var programs []labels.Set
+	for _, file := range []string{"manager/manager.yaml", "agent/agent.yaml", "operator/operator.yaml",
+		"kube-state-metrics/deployment.yaml"} {
+		var workload struct {
+			Spec struct {
+				Template struct{ Metadata struct{ Labels labels.Set } }
+			}
+		}
+		if err := yaml.Unmarshal([]byte(read(t, "config/"+file)), &workload); err != nil {
+			t.Fatal(err)
+		}
+		programs = append(programs, workload.Spec.Template.Metadata.Labels)
+	}
+	command := regexp.MustCompile(`(?m)^    kubectl .*pods .*-l (\S+)`)
+	for _, a := range alerts(t) {
+		for _, found := range command.FindAllStringSubmatch(read(t, "docs/runbooks/"+a.Alert+".md"), -1) {
+			selector, err := labels.Parse(found[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.ContainsFunc(programs, func(of labels.Set) bool { return selector.Matches(of) }) {
+				t.Errorf("page %s.md selects pods by %s, which no program of config/ has", a.Alert, selector)
+			}
 		}
 	}
 }

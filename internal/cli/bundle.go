@@ -33,6 +33,9 @@ import (
 // logLines is how much of each log a bundle has.
 const logLines = 2000
 
+// ownLabel and ownName are on Hawser's own pods: its namespace may have others.
+const ownLabel, ownName = "app.kubernetes.io/name", "hawser"
+
 // mostListed is how many objects of a kind a bundle has at most.
 const mostListed = 5000
 
@@ -67,7 +70,7 @@ type kept struct {
 
 // kept are the lists of a bundle, by the name of their file.
 func (b *bundle) kept() []kept {
-	system := client.InNamespace(b.system)
+	system, own := client.InNamespace(b.system), client.MatchingLabels{ownLabel: ownName}
 	return []kept{
 		{"intents", &volumesv1alpha1.VolumeAttachmentIntentList{}, nil},
 		{"intentsets", &volumesv1alpha1.VolumeAttachmentIntentSetList{}, nil},
@@ -81,7 +84,7 @@ func (b *bundle) kept() []kept {
 		{"persistentvolumeclaims", &corev1.PersistentVolumeClaimList{}, nil},
 		{"nodes", &corev1.NodeList{}, nil},
 		{"events", &corev1.EventList{}, nil},
-		{"system-pods", &corev1.PodList{}, []client.ListOption{system}},
+		{"system-pods", &corev1.PodList{}, []client.ListOption{system, own}},
 		{"system-locks", &corev1.ConfigMapList{}, []client.ListOption{system,
 			client.HasLabels{volumesv1alpha1.ExclusiveLocksLabel}}},
 	}
@@ -200,6 +203,10 @@ func (b *bundle) logs(ctx context.Context, g *facts.Gatherer) {
 		b.note("logs", err)
 		return
 	}
+	if len(pods.Items) == 0 {
+		b.index = append(b.index, "logs: none: namespace "+b.system+" has no pod of Hawser; if another one has, name it "+
+			"with --hawser-namespace")
+	}
 	for i := range pods.Items {
 		for _, container := range pods.Items[i].Spec.Containers {
 			name := "logs/" + pods.Items[i].Name + "/" + container.Name + ".log"
@@ -224,5 +231,5 @@ func (b *bundle) add(name string, data []byte) error {
 }
 
 func listOptions() metav1.ListOptions {
-	return metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=hawser", Limit: mostListed}
+	return metav1.ListOptions{LabelSelector: ownLabel + "=" + ownName, Limit: mostListed}
 }

@@ -6,10 +6,15 @@ SPDX-License-Identifier: Apache-2.0
 package cli
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/explain/facts"
@@ -107,16 +112,24 @@ var planCases = map[string]struct {
 
 func checkPlan(t *testing.T, p *relocate.Plan, verdict relocate.Verdict, about, want string) {
 	t.Helper()
+	if verdict != "" {
+		checkPlanned(t, p, verdict, about, want)
+	} else if p.Findings() > 0 {
+		t.Errorf("the plan finds %+v, want nothing", checksOf(p))
+	}
+}
+
+func checksOf(p *relocate.Plan) []relocate.Check {
 	checks := append([]relocate.Check{}, p.Checks...)
 	for _, l := range p.Intents {
 		checks = append(checks, l.Checks...)
 	}
-	if verdict == "" {
-		if p.Findings() > 0 {
-			t.Errorf("the plan finds %+v, want nothing", checks)
-		}
-		return
-	}
+	return checks
+}
+
+func checkPlanned(t *testing.T, p *relocate.Plan, verdict relocate.Verdict, about, want string) {
+	t.Helper()
+	checks := checksOf(p)
 	for _, c := range checks {
 		if c.Verdict == verdict && c.About == about && strings.Contains(c.Text, want) {
 			return
@@ -139,6 +152,35 @@ func TestAPlanOfAMoveFindsWhatIsInTheWay(t *testing.T) {
 			}
 			checkPlan(t, p, tt.verdict, tt.about, tt.want)
 		})
+	}
+}
+
+// lockless is an API server on which the user may not read ConfigMaps.
+type lockless struct{ facts.Reader }
+
+func (r lockless) Get(ctx context.Context, at client.ObjectKey, into client.Object, options ...client.GetOption) error {
+	if _, ok := into.(*corev1.ConfigMap); ok {
+		return apierrors.NewForbidden(corev1.Resource("configmaps"), at.Name, nil)
+	}
+	return r.Reader.Get(ctx, at, into, options...)
+}
+
+func TestAPlanWithoutTheRightToReadTheLocksDoesNotCallTheVolumeFree(t *testing.T) {
+	reader := newFakeReader(t, world(t, "{persistentVolumeName: pv-1}", "{persistentVolumeName: pv-2}"))
+	for r, want := range map[facts.Reader]relocate.Check{
+		reader:           {Verdict: relocate.OK, Text: "no node holds the volume"},
+		lockless{reader}: {Verdict: relocate.Unknown, Text: "the lock of the volume cannot be read"},
+	} {
+		g := &facts.Gatherer{Reader: r, System: "hawser-system", Now: time.Now}
+		found, err := g.Move(t.Context(), facts.Ref{Kind: facts.KindClaim, Namespace: "shop", Name: "data"}, "node-b")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := relocate.Move(found, "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkPlanned(t, p, want.Verdict, "holder", want.Text)
 	}
 }
 

@@ -104,7 +104,10 @@ func TestASupportBundleHasNoSecretAndListsWhatItLeftOut(t *testing.T) {
 	one(t, "intent-ready", time.Now()).create(t, c)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "hawser-system", Name: "token"},
 		StringData: map[string]string{"token": "do-not-leak"}}
+	foreign := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "hawser-system", Name: "of-another-program"},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "a", Args: []string{"do-not-leak"}}}}}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "hawser-system", Name: "agent",
+		Labels:      map[string]string{"app.kubernetes.io/name": "hawser"},
 		Annotations: map[string]string{corev1.LastAppliedConfigAnnotation: "do-not-leak"}},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "a",
 			Env: []corev1.EnvVar{{Name: "TOKEN", Value: "do-not-leak"}}}}}}
@@ -113,7 +116,7 @@ func TestASupportBundleHasNoSecretAndListsWhatItLeftOut(t *testing.T) {
 			Template: volumesv1alpha1.IntentTemplate{Spec: volumesv1alpha1.IntentTemplateSpec{
 				Volume: &volumesv1alpha1.TemplateVolumeSource{
 					PersistentVolumeClaim: volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "data"}}}}}}
-	for _, object := range []client.Object{secret, pod, set} {
+	for _, object := range []client.Object{secret, foreign, pod, set} {
 		if err := c.Create(t.Context(), object); err != nil {
 			t.Fatal(err)
 		}
@@ -135,6 +138,9 @@ func TestASupportBundleHasNoSecretAndListsWhatItLeftOut(t *testing.T) {
 			t.Errorf("%s of the bundle is %q, want %s in it", file, files[file], name)
 		}
 	}
+	if index := files["index.txt"]; strings.Contains(index, "--hawser-namespace") {
+		t.Errorf("the index of a bundle with a pod of Hawser is %q, want no word about its namespace", index)
+	}
 	_, stderr, exit = run(t, config, "support-bundle", "--file", path)
 	if exit != Failed || !strings.Contains(stderr, path) {
 		t.Errorf("an archive that exists: exit code %d, stderr %q, want %d and its name", exit, stderr, Failed)
@@ -145,6 +151,20 @@ func TestASupportBundleHasNoSecretAndListsWhatItLeftOut(t *testing.T) {
 	}
 	if index := unpack(t, poor)["index.txt"]; !strings.Contains(index, "intents: left out: ") {
 		t.Errorf("the index of a user without rights is %q, want that intents are left out", index)
+	}
+}
+
+func TestASupportBundleThatFoundNoPodOfHawserNamesTheFlag(t *testing.T) {
+	config, c := apiserver.Borrow(t)
+	one(t, "intent-ready", time.Now()).create(t, c)
+	path := filepath.Join(t.TempDir(), "bundle.tar.gz")
+	_, stderr, exit := run(t, config, "support-bundle", "--hawser-namespace", "elsewhere", "--file", path)
+	if exit != Fine {
+		t.Fatalf("exit code %d, stderr %q; want %d", exit, stderr, Fine)
+	}
+	index := unpack(t, path)["index.txt"]
+	if !strings.Contains(index, "namespace elsewhere has no pod of Hawser") || !strings.Contains(index, "--hawser-namespace") {
+		t.Errorf("the index is %q, want that namespace elsewhere has no pod of Hawser, and the flag --hawser-namespace", index)
 	}
 }
 

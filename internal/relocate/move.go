@@ -209,7 +209,11 @@ func (c *checker) holders(p *Plan, v *facts.Volume) {
 		c.add(Hangs, "holder", "node %s holds the volume too, and no intent that is moved is there", node).Run =
 			[]string{"kubectl hawser why node " + node}
 	}
-	if len(held) == 0 && v.Elsewhere.Err == nil {
+	switch {
+	case len(held) > 0 || v.Elsewhere.Err != nil:
+	case v.Lock.Err != nil && !facts.Absent(v.Lock.Err):
+		c.add(Unknown, "holder", "the lock of the volume cannot be read: %v", v.Lock.Err)
+	default:
 		c.add(OK, "holder", "no node holds the volume")
 	}
 }
