@@ -132,7 +132,7 @@ func (op Unpublisher) undoPublication(ctx context.Context, v *Volume, f plan.Fac
 	if err != nil {
 		return err
 	}
-	if err := op.noteDevice(ctx, v, u.Path); err != nil {
+	if err := op.noteDevices(ctx, v, u); err != nil {
 		return err
 	}
 	u.Phase = record.PhaseUncertain
