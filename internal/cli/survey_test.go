@@ -163,8 +163,10 @@ func TestASupportBundleThatFoundNoPodOfHawserNamesTheFlag(t *testing.T) {
 		t.Fatalf("exit code %d, stderr %q; want %d", exit, stderr, Fine)
 	}
 	index := unpack(t, path)["index.txt"]
-	if !strings.Contains(index, "namespace elsewhere has no pod of Hawser") || !strings.Contains(index, "--hawser-namespace") {
-		t.Errorf("the index is %q, want that namespace elsewhere has no pod of Hawser, and the flag --hawser-namespace", index)
+	for _, want := range []string{"namespace elsewhere has no pod of Hawser", "--hawser-namespace"} {
+		if !strings.Contains(index, want) {
+			t.Errorf("the index is %q, want %q in it", index, want)
+		}
 	}
 }
 

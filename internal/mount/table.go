@@ -87,7 +87,7 @@ func Parse(data []byte) (*Table, error) {
 	return NewTable(entries), nil
 }
 
-// parseEntry parses a line: the fields of the mount, any number of optional ones, a hyphen, and those of the filesystem.
+// parseEntry parses a line: the fields of the mount, any number of optional ones, a hyphen, and the filesystem's.
 // Fields other than the last contain no space. The source may be empty.
 func parseEntry(line string) (e Entry, err error) {
 	ofMount, ofFilesystem, _ := strings.Cut(line, " - ")

@@ -43,8 +43,8 @@ func (env *Environment) noteDevice(ctx context.Context, v *Volume, path string) 
 	return nil
 }
 
-// noteDevices notes the devices of a publication. Where users see a part of the volume, only the driver's own mount shows
-// that its filesystem belongs to the volume alone.
+// noteDevices notes the devices of a publication. Where users see a part of the volume, only the driver's own mount
+// shows that its filesystem belongs to the volume alone.
 func (env *Environment) noteDevices(ctx context.Context, v *Volume, u *record.Use) error {
 	if u.Target != u.Path {
 		if err := env.noteDevice(ctx, v, u.Target); err != nil {
