@@ -215,7 +215,7 @@ demo: packages programs ## Show the main job on a local cluster, and pods where 
 	@KEEP=$(KEEP) go run ./test/demo --dir $(DIR)-demo
 
 .PHONY: soak
-soak: packages control-plane ## Random wishes and random trouble for MINUTES in each mode (root, Linux). SEED repeats one, MODE is Coexist or Replace.
+soak: packages control-plane ## Random requests and random trouble for MINUTES in each mode (root, Linux). SEED repeats one, MODE is Coexist or Replace.
 	@KEEP=$(KEEP) go run ./test/soak --dir $(DIR)-soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(MODE),--mode $(MODE))
 
 .PHONY: bench

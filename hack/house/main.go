@@ -4,7 +4,7 @@ SPDX-License-Identifier: Apache-2.0
 */
 
 // house measures the size of packages, structs and files. It counts how often the prose uses words that slow
-// readers down. It prints the figures and fails if one is above its limit.
+// readers down. It prints the figures and fails if one is above its limit, or if a line of a document is too wide.
 //
 //	go run ./hack/house            # figures and what is above a limit
 //	go run ./hack/house -words     # also each line that uses a counted word
@@ -23,6 +23,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // Limits for product code: the source of the programs, without tests, test tools and generated code.
@@ -31,6 +32,9 @@ const (
 	mostMethods = 45
 	mostLines   = 350
 )
+
+// mostColumns of a line of a document. A row of a table has no limit, and the linter sees to source.
+const mostColumns = 120
 
 // A word is counted in comments and documents. The limit is per 1,000 words. It is about twice the rate of a well-read
 // project of the field.
@@ -61,6 +65,8 @@ type house struct {
 	files   map[string]int
 	methods map[string]int
 	lines   map[string]int
+	// wide are the lines of documents with too many columns.
+	wide []string
 }
 
 func main() {
@@ -72,7 +78,10 @@ func main() {
 		fmt.Fprintln(os.Stderr, "house:", err)
 		os.Exit(1)
 	}
-	failed := h.sizes()
+	for _, place := range h.wide {
+		fmt.Printf("%s has more than %d columns\n", place, mostColumns)
+	}
+	failed := h.sizes() || len(h.wide) > 0
 	if h.prose(*only, *list) || failed {
 		os.Exit(1)
 	}
@@ -112,8 +121,13 @@ func (h *house) document(path, data string) {
 		if strings.HasPrefix(strings.TrimSpace(line), "```") {
 			code = !code
 		}
-		if !code && !strings.HasPrefix(line, "    ") {
-			h.texts = append(h.texts, text{fmt.Sprintf("%s:%d", path, n), strings.TrimSpace(line)})
+		if code || strings.HasPrefix(line, "    ") {
+			continue
+		}
+		place := fmt.Sprintf("%s:%d", path, n)
+		h.texts = append(h.texts, text{place, strings.TrimSpace(line)})
+		if !strings.HasPrefix(line, "|") && utf8.RuneCountInString(strings.TrimRight(line, "\n")) > mostColumns {
+			h.wide = append(h.wide, place)
 		}
 	}
 }

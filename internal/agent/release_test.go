@@ -196,6 +196,28 @@ func TestAPublicationIsUndone(t *testing.T) {
 			t.Errorf("volume vol: devices %+v, want one", b.volume.Record.Devices)
 		}
 	})
+	t.Run("with the device of a part whose driver stages nothing", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.driver.stageless = true
+		i := b.want("intent", subPath)
+		b.driver.inner = i.Spec.Mount.SubPath
+		b.stage()
+		b.done(plan.Publish)
+		e, _ := b.kernel.at(b.use().Target)
+		noted := func() bool {
+			d := b.volume.Record.Devices
+			return len(d) == 1 && int(d[0].Major) == e.Major && int(d[0].Minor) == e.Minor
+		}
+		if !noted() {
+			t.Errorf("volume vol, published: devices %+v, want that of %s", b.volume.Record.Devices, b.use().Target)
+		}
+		b.volume.Record.Devices = nil // as after a crash
+		deletedIntents(b)
+		b.done(plan.Unpublish)
+		if !noted() {
+			t.Errorf("volume vol, unpublished: devices %+v, want that of the driver's mount", b.volume.Record.Devices)
+		}
+	})
 	t.Run("as the driver's answer has it", func(t *testing.T) {
 		for name, test := range map[string]struct {
 			answer error

@@ -37,6 +37,8 @@ type Driver interface {
 // the same list.
 var InfeasibleCodes = []string{"InvalidArgument", "OutOfRange", "NotFound"}
 
+// What follows are optional capabilities. The agent sees those that metered.wrap passes on.
+
 // Expander is a Driver that can show the node a larger capacity while the volume is in use.
 type Expander interface {
 	// Expand grows the filesystem (or the device) to req.Capacity and returns the capacity that the node then sees.

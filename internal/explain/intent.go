@@ -25,8 +25,7 @@ const observedWithin = 30 * time.Second
 
 // calls are the reasons of an intent during a driver call, and after one without an answer.
 var calls = map[string]bool{volumesv1alpha1.ReasonStaging: true, volumesv1alpha1.ReasonPublishing: true,
-	volumesv1alpha1.ReasonExpanding: true, volumesv1alpha1.ReasonUnpublishing: true,
-	volumesv1alpha1.ReasonUnstaging: true, volumesv1alpha1.ReasonOutcomeUncertain: true,
+	volumesv1alpha1.ReasonExpanding: true, volumesv1alpha1.ReasonOutcomeUncertain: true,
 	volumesv1alpha1.ReasonCallInFlight: true}
 
 // intentSubject explains an intent.

@@ -90,6 +90,9 @@ func (w *nodes) agent(n *facts.Node) {
 		w.lease(n)
 	case !facts.Absent(n.Lease.Err):
 		w.unreadable(n.Lease.Ref, n.Lease.Err)
+	case matters && n.State.Found && n.State.Value.Status.AgentVersion != "":
+		w.link(n.Lease.Ref, Unknown, "does not exist, but an agent has reported", time.Time{})
+		w.find(about{object: n.Lease.Ref, reason: catalog.LeaseElsewhere, places: at("lease", n.Lease.Ref.Name)})
 	case matters:
 		w.link(n.Lease.Ref, Bad, "does not exist: no agent reports", time.Time{})
 		w.find(about{object: n.Node.Ref, reason: catalog.LeaseMissing})

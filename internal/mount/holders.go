@@ -12,7 +12,6 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -176,8 +175,7 @@ func holdersOf(d Device) ([]Holder, error) {
 	}
 	tables := map[string]*Table{}
 	for _, pid := range pids {
-		p := process{pid: pid, dir: filepath.Join("/proc", strconv.Itoa(pid))}
-		found, err := p.uses(d, tables)
+		found, err := usesOf(pid, d, tables)
 		switch {
 		case ended(err) || errors.Is(err, fs.ErrPermission):
 			// The process has ended, or a security policy hides it even from root.
@@ -187,6 +185,17 @@ func holdersOf(d Device) ([]Holder, error) {
 		holders = append(holders, found...)
 	}
 	return holders, nil
+}
+
+// usesOf lists how the process uses the device, as its first thread that lives shows.
+func usesOf(pid int, d Device, tables map[string]*Table) (found []Holder, err error) {
+	all, err := threads(pid)
+	for _, thread := range all {
+		if found, err = thread.uses(d, tables); !ended(err) {
+			break
+		}
+	}
+	return found, err
 }
 
 // devicesOver finds the devices that the kernel made of this device: device mapper and similar, and loop devices.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -133,4 +134,32 @@ func filesystem(t *testing.T, dir, fsType string) string {
 	device := loopDevice(t, dir, 320<<20)
 	command(t, "mkfs."+fsType, device)
 	return device
+}
+
+// inOwnNamespace runs f in a thread with a mount namespace of its own. The thread ends with it.
+func inOwnNamespace(t *testing.T, f func()) {
+	t.Helper()
+	done := make(chan error)
+	go func() { done <- ownNamespace(f) }()
+	if err := <-done; err != nil {
+		t.Fatalf("making a mount namespace: %v", err)
+	}
+}
+
+func ownNamespace(f func()) error {
+	runtime.LockOSThread()
+	if unix.Gettid() == unix.Getpid() { // the table of the first thread is that of the process
+		defer runtime.UnlockOSThread()
+		done := make(chan error)
+		go func() { done <- ownNamespace(f) }()
+		return <-done
+	}
+	err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS)
+	if err == nil {
+		err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+	}
+	if err == nil {
+		f()
+	}
+	return err
 }

@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -277,16 +276,16 @@ func (s *surveyor) round() error {
 		return err
 	}
 	for _, pid := range pids {
-		threads, err := filepath.Glob(filepath.Join("/proc", strconv.Itoa(pid), "task", "*"))
+		all, err := threads(pid)
 		if err != nil {
 			return err
 		}
-		for _, dir := range threads {
-			if s.seen[dir] {
+		for _, thread := range all {
+			if s.seen[thread.dir] {
 				continue
 			}
-			s.seen[dir] = true
-			if err := s.examine(process{pid: pid, dir: dir}); err != nil && !ended(err) {
+			s.seen[thread.dir] = true
+			if err := s.examine(thread); err != nil && !ended(err) {
 				return fmt.Errorf("reading process %d: %w", pid, err)
 			}
 		}

@@ -36,10 +36,27 @@ func processes() ([]int, error) {
 	return pids, nil
 }
 
-// process is a process of the node, with its directory in /proc.
+// process is a process of the node, with the directory of one of its threads in /proc.
 type process struct {
 	pid int
 	dir string
+}
+
+// threads are the threads of the process. Each may have a mount namespace and a root of its own. The first one may have
+// ended before the others: then it shows nothing of what they use.
+func threads(pid int) ([]process, error) {
+	first := filepath.Join("/proc", strconv.Itoa(pid), "task", strconv.Itoa(pid))
+	dirs, err := filepath.Glob(filepath.Join(filepath.Dir(first), "*"))
+	if err != nil {
+		return nil, err
+	}
+	all := []process{{pid: pid, dir: first}}
+	for _, dir := range dirs {
+		if dir != first {
+			all = append(all, process{pid: pid, dir: dir})
+		}
+	}
+	return all, nil
 }
 
 // uses lists how the process uses the device. Processes with the same view of the mounts report them once, for the

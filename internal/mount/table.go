@@ -7,14 +7,13 @@ package mount
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/moby/sys/mountinfo"
 )
 
 // Entry is one mount.
@@ -75,27 +74,70 @@ func ReadTable(path string) (*Table, error) {
 }
 
 // Parse parses the content of a mountinfo file. An invalid line is an error, because a missing mount would count as not
-// mounted.
+// mounted. A line may have any length: it contains a path in a volume, and the volume's users make its directories.
 func Parse(data []byte) (*Table, error) {
-	infos, err := mountinfo.GetMountsFromReader(bytes.NewReader(data), nil)
-	if err != nil {
-		return nil, fmt.Errorf("parsing mount table: %w", err)
-	}
-	entries := make([]Entry, len(infos))
-	for i, info := range infos {
-		entries[i] = Entry{
-			ID: info.ID, ParentID: info.Parent, Major: info.Major, Minor: info.Minor,
-			Root: info.Root, Path: info.Mountpoint, FSType: info.FSType, Source: info.Source,
-			Options: splitOptions(info.Options), SuperOptions: splitOptions(info.VFSOptions),
-			PeerGroup: peerGroup(info.Optional, "shared:"), Master: peerGroup(info.Optional, "master:"),
+	var entries []Entry
+	for line := range bytes.Lines(data) {
+		e, err := parseEntry(string(bytes.TrimSuffix(line, []byte("\n"))))
+		if err != nil {
+			return nil, fmt.Errorf("parsing mount table: line %.1000q: %w", line, err)
 		}
+		entries = append(entries, e)
 	}
 	return NewTable(entries), nil
 }
 
+// parseEntry parses a line: the fields of the mount, any number of optional ones, a hyphen, and the filesystem's.
+// Fields other than the last contain no space. The source may be empty.
+func parseEntry(line string) (e Entry, err error) {
+	ofMount, ofFilesystem, _ := strings.Cut(line, " - ")
+	m, f := strings.Split(ofMount, " "), strings.SplitN(ofFilesystem, " ", 3)
+	if len(m) < 6 || len(f) < 3 {
+		return e, errors.New("fields are missing")
+	}
+	major, minor, _ := strings.Cut(m[2], ":")
+	for to, text := range map[*int]string{&e.ID: m[0], &e.ParentID: m[1], &e.Major: major, &e.Minor: minor} {
+		if *to, err = strconv.Atoi(text); err != nil {
+			return e, err
+		}
+	}
+	for to, text := range map[*string]string{&e.Root: m[3], &e.Path: m[4], &e.FSType: f[0], &e.Source: f[1]} {
+		if *to, err = unescape(text); err != nil {
+			return e, err
+		}
+	}
+	e.Options, e.SuperOptions = splitOptions(m[5]), splitOptions(f[2])
+	e.PeerGroup, e.Master = peerGroup(m[6:], "shared:"), peerGroup(m[6:], "master:")
+	return e, nil
+}
+
+// unescape replaces the kernel's escapes: a backslash and three octal digits.
+func unescape(s string) (string, error) {
+	if !strings.Contains(s, `\`) {
+		return s, nil
+	}
+	var text strings.Builder
+	for {
+		before, after, escaped := strings.Cut(s, `\`)
+		text.WriteString(before)
+		if !escaped {
+			return text.String(), nil
+		}
+		if len(after) < 3 {
+			return "", errors.New("an escape is too short")
+		}
+		char, err := strconv.ParseUint(after[:3], 8, 8)
+		if err != nil {
+			return "", fmt.Errorf("reading an escape: %w", err)
+		}
+		text.WriteByte(byte(char))
+		s = after[3:]
+	}
+}
+
 // peerGroup is the peer group that the optional fields of a mount name after the key; 0 for none.
-func peerGroup(optional, key string) int {
-	for field := range strings.FieldsSeq(optional) {
+func peerGroup(optional []string, key string) int {
+	for _, field := range optional {
 		if number, ok := strings.CutPrefix(field, key); ok {
 			id, err := strconv.Atoi(number)
 			if err != nil {

@@ -6,9 +6,14 @@ SPDX-License-Identifier: Apache-2.0
 package mount
 
 import (
+	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func parse(t *testing.T, text string) *Table {
@@ -184,4 +189,52 @@ func TestShownIsWhatABindWouldShow(t *testing.T) {
 	if e, ok := parse(t, "").Shown("/srv"); ok {
 		t.Errorf("/srv in an empty table: %+v, want nothing", e)
 	}
+}
+
+// A user of a volume may move the directory that is mounted into others, as deep as it likes.
+func TestAMountOfADirectoryAtAnyDepthIsInTheTable(t *testing.T) {
+	needsRoot(t)
+	dir := workspace(t)
+	target, sub := mkdir(t, dir, "target"), mkdir(t, dir, "sub")
+	inOwnNamespace(t, func() {
+		if err := unix.Mount(sub, target, "", unix.MS_BIND, ""); err != nil {
+			t.Error(err)
+			return
+		}
+		const levels = 300
+		name := strings.Repeat("\n", 255) // which the kernel writes as four characters each
+		if err := moveDown(sub, dir, name, levels); err != nil {
+			t.Error(err)
+			return
+		}
+		table, err := ReadTable("/proc/thread-self/mountinfo")
+		if err != nil {
+			t.Errorf("reading a table with a mount of a directory below %d others: %.200s, want no error", levels, err)
+			return
+		}
+		e, mounted := table.At(target)
+		if want := strings.Repeat("/"+name, levels) + "/sub"; !mounted || !strings.HasSuffix(e.Root, want) {
+			t.Errorf("root of the mount at %s has %d bytes, mounted %t; want that it ends with the %d bytes of the directory",
+				target, len(e.Root), mounted, len(want))
+		}
+	})
+}
+
+// moveDown moves what is at path below many directories of that name in dir.
+func moveDown(path, dir, name string, levels int) error {
+	at, err := unix.Open(dir, unix.O_PATH, 0)
+	for range levels {
+		if err == nil {
+			err = unix.Mkdirat(at, name, 0o755)
+		}
+		below := -1
+		if err == nil {
+			below, err = unix.Openat(at, name, unix.O_PATH, 0)
+		}
+		if err = errors.Join(err, unix.Close(at)); err != nil {
+			return err
+		}
+		at = below
+	}
+	return errors.Join(unix.Renameat(unix.AT_FDCWD, path, at, filepath.Base(path)), unix.Close(at))
 }

@@ -299,15 +299,16 @@ func (s *suite) refusedAttaches() fault {
 }
 
 func (s *suite) missingPolicy() fault {
-	const name = "hawser-hold"
-	binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: system.Name("hawser-hold")}}
 	return s.removed("an admission policy that is not bound", binding,
 		map[string]map[string]string{"HawserPoliciesNotInForce/critical": nil})
 }
 
 // refusedRequests: the agents renew their Leases under this role.
 func (s *suite) refusedRequests() fault {
-	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: install.Namespace(), Name: "hawser-agent"}}
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: install.Namespace(), Name: system.Name("hawser-agent")}}
 	return s.removed("agents that may not renew their Leases", binding,
 		map[string]map[string]string{"HawserRequestsRefused/warning": {"component": "agent"}})
 }

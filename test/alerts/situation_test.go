@@ -19,6 +19,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/cli"
 	"github.com/hawser-io/hawser/internal/explain"
+	"github.com/hawser-io/hawser/internal/install"
 	"github.com/hawser-io/hawser/test/alerts/situations"
 	"github.com/hawser-io/hawser/test/system"
 )
@@ -66,7 +67,8 @@ func (s *suite) listed(ctx context.Context, intent string) (ready, reason string
 // checkWhy compares the first finding of kubectl hawser why, which is the cause, and its exit code.
 func (s *suite) checkWhy(ctx context.Context, t *testing.T, row situations.Situation, intent string) {
 	var stdout, stderr bytes.Buffer
-	code := cli.Run(ctx, []string{"why", "intent", intent, "-n", namespace, "-o", "json", "--kubeconfig", s.Kubeconfig()},
+	code := cli.Run(ctx, []string{"why", "intent", intent, "-n", namespace, "-o", "json", "--kubeconfig", s.Kubeconfig(),
+		"--hawser-namespace", install.Namespace()},
 		genericiooptions.IOStreams{In: strings.NewReader(""), Out: &stdout, ErrOut: &stderr})
 	var document struct {
 		Reports []explain.Report `json:"reports"`

@@ -206,13 +206,9 @@ func (s *suite) monitor(ctx context.Context) error {
 
 func (s *suite) file(name string) string { return filepath.Join(s.Dir, name) }
 
-// readToken applies the account of config/monitoring, and waits for the token that its Secret gets.
+// readToken waits for the token that the Secret of the account of config/monitoring gets.
 func (s *suite) readToken(ctx context.Context) error {
-	_, err := s.Kubectl(ctx, "apply", "-f", filepath.Join(apiserver.Root(), "config", "monitoring", "scraper.yaml"))
-	if err != nil {
-		return err
-	}
-	key := client.ObjectKey{Namespace: install.Namespace(), Name: "hawser-metrics-scraper"}
+	key := client.ObjectKey{Namespace: install.Namespace(), Name: system.Name("hawser-metrics-scraper")}
 	secret, err := system.Await(ctx, s.System, &corev1.SecretList{}, key, func(secret *corev1.Secret) bool {
 		return secret != nil && len(secret.Data[corev1.ServiceAccountTokenKey]) > 0
 	})
@@ -257,17 +253,18 @@ func (s *suite) writeConfig() error {
 			"authorization":  object{"credentials_file": s.file("scraper.token")},
 			"static_configs": []object{{"targets": []string{target}, "labels": labels}}}
 	}
+	agents := install.Namespace() + "/" + system.Name("hawser-agent")
 	return writeYAML(s.file("prometheus.yaml"), object{
 		"global":     object{"scrape_interval": scrapes, "scrape_timeout": scrapes, "evaluation_interval": scrapes},
 		"rule_files": []string{s.file("rules.yaml")},
 		"alerting": object{"alertmanagers": []object{{"static_configs": []object{
 			{"targets": []string{s.addresses[alertmanager]}}}}}},
 		"scrape_configs": []object{
-			secure("hawser-manager-metrics", s.addresses[manager], nil),
-			secure("hawser-operator", s.addresses[operator], nil),
-			secure("hawser-system/hawser-agent-a", s.addresses[nodeA], object{"node": nodeA}),
-			secure("hawser-system/hawser-agent-b", s.addresses[nodeB], object{"node": nodeB}),
-			secure("hawser-system/hawser-agent-c", s.addresses[nodeC], object{"node": nodeC}),
+			secure(system.Name("hawser-manager-metrics"), s.addresses[manager], nil),
+			secure(system.Name("hawser-operator"), s.addresses[operator], nil),
+			secure(agents+"-a", s.addresses[nodeA], object{"node": nodeA}),
+			secure(agents+"-b", s.addresses[nodeB], object{"node": nodeB}),
+			secure(agents+"-c", s.addresses[nodeC], object{"node": nodeC}),
 			{"job_name": kubeStateMetrics, "honor_labels": true,
 				"static_configs": []object{{"targets": []string{s.addresses[kubeStateMetrics]}}}},
 		},

@@ -19,13 +19,15 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/cli"
+	"github.com/hawser-io/hawser/internal/install"
 	"github.com/hawser-io/hawser/test/csiloop/faults"
 )
 
 // plugin runs kubectl hawser to its end, or to that of the context.
 func plugin(ctx context.Context, args ...string) (exit int, output string) {
 	var out bytes.Buffer
-	exit = cli.Run(ctx, append(args, "--kubeconfig", sys.Kubeconfig(), "-n", namespace),
+	exit = cli.Run(ctx, append(args, "--kubeconfig", sys.Kubeconfig(), "-n", namespace, "--hawser-namespace",
+		install.Namespace()),
 		genericiooptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &out})
 	return exit, out.String()
 }

@@ -186,7 +186,8 @@ func (s *System) install(ctx context.Context) error {
 }
 
 // overlay returns a directory with what the installation needs beside its programs, under its namespace and names. A
-// test may change the attach mode at any time, so the manager has the right of Replace from the beginning.
+// test may change the attach mode at any time, so the manager has the right of Replace from the beginning. kubectl
+// reads no file outside that directory, so it gets copies.
 func (s *System) overlay() (string, error) {
 	dir := filepath.Join(s.Dir, "overlay")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -196,15 +197,19 @@ func (s *System) overlay() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("finding the manifests: %w", err)
 	}
-	text := fmt.Sprintf("resources: [%[1]s/crd, %[1]s/rbac, %[1]s/admission]\ncomponents: [%[1]s/replace]\n"+
-		"configurations: [references.yaml]\nnamespace: %[2]s\nnamePrefix: %[3]q\n", config, install.Namespace(), namePrefix)
-	references, err := os.ReadFile(filepath.Join(apiserver.Root(), "config", "standalone", "references.yaml"))
-	if err != nil {
-		return "", fmt.Errorf("reading the references: %w", err)
+	for _, file := range []string{"standalone/references.yaml", "monitoring/scraper.yaml"} {
+		content, err := os.ReadFile(filepath.Join(apiserver.Root(), "config", file))
+		if err != nil {
+			return "", fmt.Errorf("reading a manifest: %w", err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, filepath.Base(file)), content, 0o600); err != nil {
+			return "", fmt.Errorf("copying a manifest: %w", err)
+		}
 	}
-	return dir, errors.Join(
-		os.WriteFile(filepath.Join(dir, "references.yaml"), references, 0o600),
-		os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600))
+	text := fmt.Sprintf("resources: [%[1]s/crd, %[1]s/rbac, %[1]s/admission, scraper.yaml]\n"+
+		"components: [%[1]s/replace]\nconfigurations: [references.yaml]\nnamespace: %[2]s\nnamePrefix: %[3]q\n",
+		config, install.Namespace(), namePrefix)
+	return dir, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600)
 }
 
 // awaitKinds returns once the API server serves both kinds. For a while after a CRD is established, it answers

@@ -27,8 +27,7 @@ type hold struct {
 	because  string
 	// next is when the place is tried again.
 	next time.Time
-	// hastened: before this time the end of a process does not shorten the wait again. A pod that starts one process
-	// after the other would have the agent try without end.
+	// hastened: until when the end of a process does not shorten the wait again.
 	hastened time.Time
 }
 
@@ -61,17 +60,12 @@ func (h *holds) wait(target string) time.Duration {
 	return 0
 }
 
-// hasten shortens the wait, once until it would have ended.
+// hasten shortens the wait after the end of a process.
 func (h *holds) hasten(target string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	held, now := h.at[target], h.clock.Now()
-	if held == nil || now.Before(held.hastened) {
-		return
-	}
-	held.hastened = held.next
-	if soon := now.Add(hawserstatus.FirstBackoff); soon.Before(held.next) {
-		held.next = soon
+	if held := h.at[target]; held != nil {
+		held.next = hawserstatus.Hasten(h.clock.Now(), held.next, &held.hastened)
 	}
 }
 

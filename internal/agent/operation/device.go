@@ -43,6 +43,17 @@ func (env *Environment) noteDevice(ctx context.Context, v *Volume, path string) 
 	return nil
 }
 
+// noteDevices notes the devices of a publication. Where users see a part of the volume, only the driver's own mount
+// shows that its filesystem belongs to the volume alone.
+func (env *Environment) noteDevices(ctx context.Context, v *Volume, u *record.Use) error {
+	if u.Target != u.Path {
+		if err := env.noteDevice(ctx, v, u.Target); err != nil {
+			return err
+		}
+	}
+	return env.noteDevice(ctx, v, u.Path)
+}
+
 // checkFree asks the kernel whether anything still holds a device of the volume: a container with a copy of the mount
 // that no unmount reaches, or a process that has the raw device open.
 func (env *Environment) checkFree(ctx context.Context, v *Volume) error {

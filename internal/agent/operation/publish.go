@@ -181,7 +181,7 @@ func (op Publisher) complete(ctx context.Context, v *Volume, f plan.Facts, u *re
 	if u.Type == volumesv1alpha1.PublicationDevice {
 		u.Device = op.deviceAt(ctx, u.Path).Path
 	}
-	if err := op.noteDevice(ctx, v, u.Path); err != nil {
+	if err := op.noteDevices(ctx, v, u); err != nil {
 		return err
 	}
 	u.Source = record.SourceOf(e)

@@ -101,20 +101,13 @@ func (op Unpublisher) heldInDirectory(v *Volume, err error) error {
 		"waiting until nothing uses the volume in the directory of %v", err)}
 }
 
-// hasten lets a failure that a process caused try again. A pod may start one process after the other: then the wait is
-// shortened to the first backoff, and only once until it would have ended.
+// hasten lets a failure that a process caused try again.
 func (v *Volume) hasten(f *failure.Failure, now time.Time) {
 	if f.Reason != volumesv1alpha1.ReasonUsedByPods || f.NextAttemptTime == nil {
 		f.AwaitsEvent, f.NextAttemptTime = false, nil
 		return
 	}
-	if now.Before(v.hastened) {
-		return
-	}
-	v.hastened = f.NextAttemptTime.Time
-	if soon := now.Add(status.FirstBackoff); soon.Before(v.hastened) {
-		f.NextAttemptTime = &metav1.MicroTime{Time: soon}
-	}
+	f.NextAttemptTime = &metav1.MicroTime{Time: status.Hasten(now, f.NextAttemptTime.Time, &v.hastened)}
 }
 
 // namedPods is how many pods a message names; the others are counted.
@@ -139,7 +132,7 @@ func (op Unpublisher) undoPublication(ctx context.Context, v *Volume, f plan.Fac
 	if err != nil {
 		return err
 	}
-	if err := op.noteDevice(ctx, v, u.Path); err != nil {
+	if err := op.noteDevices(ctx, v, u); err != nil {
 		return err
 	}
 	u.Phase = record.PhaseUncertain

@@ -8,17 +8,21 @@ package metrics
 import (
 	"fmt"
 	"maps"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	testclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/yaml"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/controllertest"
@@ -142,6 +146,33 @@ func TestEntriesAreCountedByDriverAndState(t *testing.T) {
 	expect(t, all, "hawser_oldest_detaching_seconds", map[string]float64{"driver=disk": 180, "driver=files": 0})
 	expect(t, all, "hawser_orphaned_volumes", map[string]float64{"node=full": 2, "node=new": 0})
 	expect(t, all, "hawser_node_conditions", map[string]float64{"condition=Ready reason=Ready status=True": 1})
+}
+
+func TestEveryEvidenceOfTheAPIButAReleaseHasItsSeries(t *testing.T) {
+	text, err := os.ReadFile("../../../config/crd/bases/volumes.hawser.io_nodevolumestates.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	if err := yaml.UnmarshalStrict(text, crd); err != nil {
+		t.Fatal(err)
+	}
+	spec := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
+	attachment := spec.Properties["attachments"].Items.Schema.Properties
+	var want []string
+	for _, value := range attachment["evidence"].Properties["type"].Enum {
+		if name := strings.Trim(string(value.Raw), `"`); name != string(volumesv1alpha1.EvidenceAgentReleased) {
+			want = append(want, name)
+		}
+	}
+	if len(want) == 0 {
+		t.Fatal("the CRD has no evidence but a release, want some")
+	}
+	for _, name := range want {
+		if !slices.Contains(unreleasedEvidence, volumesv1alpha1.EvidenceType(name)) {
+			t.Errorf("hawser_forced_detaches_total has no series of evidence %s before the first detach, want one", name)
+		}
+	}
 }
 
 func TestForcedDetachesHaveAllSeriesAndTheirProtection(t *testing.T) {

@@ -10,7 +10,6 @@ package metrics
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
@@ -75,7 +74,7 @@ func Detached(driver string, evidence *volumesv1alpha1.DetachEvidence) {
 	if reason := forcedReasons[evidence.Type]; reason != "" {
 		forcedDetaches.WithLabelValues(reason).Inc()
 	}
-	if slices.Contains(unreleasedEvidence, evidence.Type) {
+	if evidence.Type != volumesv1alpha1.EvidenceAgentReleased {
 		protection := protectionCut
 		if evidence.Unprotected {
 			protection = protectionNone

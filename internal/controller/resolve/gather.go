@@ -30,10 +30,11 @@ func Gather(ctx context.Context, reader client.Reader, intent *volumesv1alpha1.V
 	if f.Node, err = find(ctx, reader, client.ObjectKey{Name: intent.Spec.NodeName}, &corev1.Node{}); err != nil {
 		return f, fmt.Errorf("reading node %s: %w", intent.Spec.NodeName, err)
 	}
-	if source := intent.Spec.Volume.PodVolume; source != nil {
-		err = f.gatherPod(ctx, reader, source)
-	} else {
-		err = f.gatherClaim(ctx, reader, intent.Spec.Volume.PersistentVolumeClaim)
+	switch source := intent.Spec.Volume; {
+	case source.PodVolume != nil:
+		err = f.gatherPod(ctx, reader, source.PodVolume)
+	case source.PersistentVolumeClaim != nil:
+		err = f.gatherClaim(ctx, reader, source.PersistentVolumeClaim)
 	}
 	return f, err
 }

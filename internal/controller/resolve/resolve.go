@@ -78,8 +78,11 @@ func Intent(f Facts) Result {
 	checks := []check{
 		checkNode, checkClaimIdentity, checkClaimPhase, checkVolume, checkSource, checkMode, checkAccess, checkAffinity,
 	}
-	if f.Intent.Spec.Volume.PodVolume != nil {
+	switch source := f.Intent.Spec.Volume; {
+	case source.PodVolume != nil:
 		checks = []check{checkNode, checkPod, checkPodVolume, checkSource}
+	case source.PersistentVolumeClaim == nil:
+		return unknownSource()
 	}
 	for _, c := range checks {
 		if r := c(f); r != nil {
@@ -106,6 +109,12 @@ func Intent(f Facts) Result {
 func PolicyMissing(why string) Result {
 	return *failed(volumesv1alpha1.ReasonAdmissionPolicyMissing,
 		"%s; nothing new is attached until it is: apply config/admission of this release", why)
+}
+
+// unknownSource is the result for an intent that a newer API server has accepted: the kinds are upgraded first.
+func unknownSource() Result {
+	return *failed(volumesv1alpha1.ReasonVolumeNotSupported,
+		"this version of the manager does not know the source in spec.volume; upgrade Hawser's manager")
 }
 
 func pins(f Facts) Pins {

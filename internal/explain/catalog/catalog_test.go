@@ -11,6 +11,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -74,6 +75,47 @@ func TestEveryReasonOfTheAPIHasItsSentence(t *testing.T) {
 			t.Errorf("reason %s (%s) has entry %s, want an entry of its own in the catalog", reason, constant, e.Reason)
 		}
 	}
+}
+
+// A reason that no program sets is a promise in the API and the documentation that nothing keeps.
+func TestEveryReasonOfTheAPIIsSetByAProgram(t *testing.T) {
+	used := usedOutsideTheCatalog(t)
+	for constant := range reasonsOf(t) {
+		if !used[constant] {
+			t.Errorf("no program uses %s, want one that sets it, or the constant removed", constant)
+		}
+	}
+}
+
+// usedOutsideTheCatalog are the selectors in the source of the programs, except for what only explains.
+func usedOutsideTheCatalog(t *testing.T) map[string]bool {
+	t.Helper()
+	used := map[string]bool{}
+	err := filepath.WalkDir(filepath.Join(root(), "internal"), func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && entry.Name() == "explain":
+			return fs.SkipDir
+		case entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			return err
+		}
+		ast.Inspect(file, func(node ast.Node) bool {
+			if selector, ok := node.(*ast.SelectorExpr); ok {
+				used[selector.Sel.Name] = true
+			}
+			return true
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return used
 }
 
 func TestAReasonOfANewerVersionIsReportedAsUnknown(t *testing.T) {

@@ -17,6 +17,8 @@ const (
 	LeaseExpired = "AgentLeaseExpired"
 	// LeaseMissing means that the node has no agent.
 	LeaseMissing = "AgentMissing"
+	// LeaseElsewhere means that the node's agent has reported, and has no Lease where it was looked for.
+	LeaseElsewhere = "AgentLeaseElsewhere"
 	// ManagerSilent means that no manager renews the Lease of the leader.
 	ManagerSilent = "ManagerSilent"
 	// StateMissing means that the node has no NodeVolumeState.
@@ -132,6 +134,11 @@ var ready = []Entry{
 		Way:  "Expand the claim, or delete files.",
 		Run: []string{"kubectl hawser top {node}",
 			"kubectl get pv {volume} -o jsonpath='{.spec.claimRef.namespace}/{.spec.claimRef.name}'"}},
+	{Code: "HWS426", Reason: LeaseElsewhere, Level: Note, Depth: Direct, Acts: Cluster,
+		Says: "The node's agent has reported, but has no Lease here: name Hawser's namespace with --hawser-namespace.",
+		Way:  "If it is the right namespace, see that the agent runs: it creates the Lease again.",
+		Run: []string{"kubectl get leases -A --field-selector metadata.name={lease}",
+			"kubectl get pods -A -o wide -l app.kubernetes.io/component=agent --field-selector spec.nodeName={node}"}},
 	{Code: "HWS499", Reason: UnknownReason, Level: Problem, Depth: Direct,
 		Says: "This version of the plugin does not know the reason. The message explains it.",
 		Way:  "Use the plugin of the version that runs in the cluster."},

@@ -1,0 +1,34 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package resolve
+
+import (
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+)
+
+// The kinds are upgraded before the manager, which then reads neither of the sources that it knows.
+func TestAnIntentWithTheSourceOfANewerVersionIsReportedAsNotSupported(t *testing.T) {
+	intent := &volumesv1alpha1.VolumeAttachmentIntent{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data"},
+		Spec:       volumesv1alpha1.VolumeAttachmentIntentSpec{NodeName: "node-a"},
+	}
+	f, err := Gather(t.Context(), fake.NewFakeClient(), intent)
+	if err != nil {
+		t.Fatalf("gathering the facts of an intent with an unknown source: error %v, want none", err)
+	}
+	r := Intent(f)
+	if r.OK || r.Stalled || r.Reason != volumesv1alpha1.ReasonVolumeNotSupported ||
+		!strings.Contains(r.Message, "upgrade Hawser's manager") {
+		t.Errorf("an intent with an unknown source resolves to %+v, want VolumeNotSupported and what to upgrade, "+
+			"not Stalled: the intent need not change", r)
+	}
+}
