@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/mount"
 	"github.com/hawser-io/hawser/test/csiloop/harness/harnesstest"
 )
@@ -36,6 +37,7 @@ func TestPodsHaveDirectoriesOfIntents(t *testing.T) {
 		"a pod that cannot have a directory is refused with the reason":               testDirectoryRefused,
 		"the end of the pod waits for what is mounted in its directory by others":     testDirectoryForeignMount,
 		"a volume that a directory shows is one of a pod, also for its figures":       testDirectoryFigures,
+		"the record of a part of a volume has the whole volume":                       testDirectoryPart,
 		"a volume that hangs keeps neither pod nor other volumes":                     testDirectoryHangs,
 		"a node with SELinux has directories that are read-only alone":                testDirectorySELinux,
 		"one event names all containers that receive no mounts":                       testDirectoryDeaf,
@@ -359,6 +361,21 @@ func testDirectoryFigures(t *testing.T, c *cluster) {
 	found := a.pods.OfVolume(v.name())
 	if len(found) != 1 || found[0].Pod.Name != p.name || !found[0].HasPlace() {
 		t.Errorf("pods of volume %s: %+v, want pod %s with its directory", v.handle, found, p.name)
+	}
+	p.ended(a)
+}
+
+func testDirectoryPart(t *testing.T, c *cluster) {
+	n, v, a := c.attached(t)
+	n.driver.inner = "inner"
+	i := n.want(v, "data", labelled("db"), subPath)
+	n.ready(i)
+	p := n.directory("web", "app=db", nil)
+	p.opened(a)
+	p.holds(shows{i: v})
+	whole := record.SourceOf(n.kernel.filesystemOf(v.handle, "ext4", ""))
+	if found := a.pods.OfVolume(v.name()); len(found) != 1 || found[0].Source != whole+"inner" || found[0].Whole != whole {
+		t.Errorf("pods of volume %s: %+v, want one with the part inner of %s", v.handle, found, whole)
 	}
 	p.ended(a)
 }

@@ -159,8 +159,12 @@ func (p publishedIntents) Published(i *volumesv1alpha1.VolumeAttachmentIntent) (
 	if !mounted || !f.Bindable(*u) {
 		return nil, nil
 	}
+	whole := ""
+	if driver, ok := table.At(u.Target); ok && u.Target != u.Path {
+		whole = record.SourceOf(driver)
+	}
 	return &inline.Publication{VolumeName: r.VolumeName, AttachmentUID: r.AttachmentUID, Path: u.Path,
-		Source:    record.SourceOf(e),
+		Source: record.SourceOf(e), Whole: whole,
 		SinglePod: slices.Contains(f.VolumeSource().AccessModes, corev1.ReadWriteOncePod)}, nil
 }
 
@@ -296,14 +300,14 @@ func (a *Agent) unrecorded(e mount.Entry, records []*record.Record) (record.PodB
 		return b, true
 	}
 	for _, r := range records {
+		if stage, known := record.ParseSource(r.Stage.Source); known && e.PartOf(stage) {
+			b.VolumeName, b.AttachmentUID, b.Whole = r.VolumeName, r.AttachmentUID, r.Stage.Source
+		}
 		for _, u := range r.Uses {
 			if u.Source == b.Source && u.BootID == a.bootID {
 				b.VolumeName, b.AttachmentUID, b.Intent = r.VolumeName, r.AttachmentUID, u.Intent
 				return b, true
 			}
-		}
-		if stage, known := record.ParseSource(r.Stage.Source); known && e.PartOf(stage) {
-			b.VolumeName, b.AttachmentUID = r.VolumeName, r.AttachmentUID
 		}
 	}
 	return b, b.VolumeName != ""

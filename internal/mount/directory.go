@@ -158,8 +158,10 @@ type Place struct {
 	Directory, Name string
 	// PodUID of the pod that has the directory. Its processes can make copies of a mount that no peer group reveals.
 	PodUID string
-	// Major and Minor are the filesystem that was bound there.
+	// Major, Minor and Root are the filesystem and the part of it that are the volume. What is bound at the place may be a
+	// smaller part, which the volume's users can move within the volume.
 	Major, Minor int
+	Root         string
 }
 
 func (p Place) path() string { return filepath.Join(filepath.Clean(p.Directory), p.Name) }
@@ -202,11 +204,14 @@ func emptyPlace(read func() (*Table, error), p Place) (there bool, err error) {
 	mounts := table.All(path)
 	switch there = ok && directory.IsDirectory(); {
 	case !there && len(mounts) == 0:
-		return false, nil
+		return false, newPlaceScan(p, Entry{}, table).check(false)
 	case !there:
 		return false, fmt.Errorf("clearing %s: %w: its directory", path, ErrNotMounted)
 	case len(mounts) > 1:
 		return true, fmt.Errorf("clearing %s: %w: %s of %s covers it", path, ErrOccupied, mounts[1].Root, mounts[1].Source)
+	case len(mounts) == 1 && (mounts[0].Major != p.Major || mounts[0].Minor != p.Minor):
+		return true, fmt.Errorf("clearing %s: %w: %s of %s is mounted there, which is not the volume", path, ErrOccupied,
+			mounts[0].Root, mounts[0].Source)
 	}
 	s := newPlaceScan(p, directory, table)
 	if len(mounts) == 0 {

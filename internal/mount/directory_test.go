@@ -47,8 +47,13 @@ func (s shown) must(err error) {
 
 func (s shown) show() {
 	s.t.Helper()
+	s.showPart(".")
+}
+
+func (s shown) showPart(part string) {
+	s.t.Helper()
 	s.must(s.MakePlace(s.t.Context(), s.dir, "db"))
-	source, err := s.OpenMount(s.t.Context(), s.volume)
+	source, err := s.OpenBeneath(s.t.Context(), s.volume, part)
 	s.must(err)
 	s.must(s.BindAlone(s.t.Context(), source, s.target, false))
 	s.must(source.Close())
@@ -57,9 +62,19 @@ func (s shown) show() {
 // ofPod is the UID of the pod that has the directory.
 const ofPod = "0123abcd-4567-89ab-cdef-0123456789ab"
 
-func (s shown) clear() error {
-	return s.ClearPlace(s.t.Context(), Place{Directory: s.dir, Name: "db", PodUID: ofPod})
+// place is the place db with what its record has: the volume, whatever is mounted there now.
+func (s shown) place() Place {
+	s.t.Helper()
+	table, err := s.Table()
+	s.must(err)
+	volume, mounted := table.At(s.volume)
+	if !mounted {
+		s.t.Fatalf("no mount at %s, want the volume", s.volume)
+	}
+	return Place{Directory: s.dir, Name: "db", PodUID: ofPod, Major: volume.Major, Minor: volume.Minor, Root: volume.Root}
 }
+
+func (s shown) clear() error { return s.ClearPlace(s.t.Context(), s.place()) }
 
 // groupOfPod makes a control group of the pod, and returns what a shell runs to enter it.
 func (s shown) groupOfPod() string {
@@ -167,6 +182,9 @@ const (
 	enter = "ENTER"
 	// elsewhere makes a directory outside of the volume.
 	elsewhere = "elsewhere=%[1]s/../../elsewhere; mkdir $elsewhere; "
+	// withoutProcess makes a mount namespace with a private mount of the volume elsewhere, which only a descriptor keeps.
+	withoutProcess = elsewhere + "cd $elsewhere; mkfifo made end; unshare --mount --propagation private sh -ec " +
+		"'mount --bind %[1]s /mnt; echo >made; read end <end' & read made <made; exec 7</proc/$!/ns/mnt; echo >end; wait"
 )
 
 func TestAVolumeThatAContainerUsesIsNotTakenOutOfItsDirectory(t *testing.T) {
@@ -185,7 +203,10 @@ func TestAVolumeThatAContainerUsesIsNotTakenOutOfItsDirectory(t *testing.T) {
 			"$elsewhere; mount --make-slave $elsewhere", "/elsewhere"},
 		"a private mount of it elsewhere": {enter + elsewhere + "mount --bind %[1]s $elsewhere; mount --make-private " +
 			"$elsewhere", "/elsewhere"},
-		"a file of a mount that was detached":      {enter + "exec 7<%[1]s/file; umount -l %[1]s", "/file of a mount"},
+		"a file of a mount that was detached": {enter + "exec 7<%[1]s/file; umount -l %[1]s", "/file of a mount"},
+		"an overlay of its directories": {enter + elsewhere + "mkdir %[1]s/up %[1]s/work; mount -t overlay none " +
+			"-o lowerdir=%[1]s/part,upperdir=%[1]s/up,workdir=%[1]s/work $elsewhere", "has an overlay of it"},
+		"a mount namespace that no process is in":  {enter + withoutProcess, "a mount namespace without a process open"},
 		"a directory of a mount that was detached": {enter + "cd %[1]s/part; umount -l %[1]s", "/part of a mount"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -201,6 +222,43 @@ func TestAVolumeThatAContainerUsesIsNotTakenOutOfItsDirectory(t *testing.T) {
 			p.End()
 			s.cleared()
 		})
+	}
+}
+
+// The kernel keeps a mount namespace that is mounted somewhere.
+func TestAMountNamespaceThatIsMountedAndHasNoProcessIsAUse(t *testing.T) {
+	v := view{podOnly: true, table: NewTable([]Entry{{ID: 1, FSType: "nsfs", Root: "mnt:[7]", Path: "/kept"},
+		{ID: 2, FSType: "nsfs", Root: "net:[9]", Path: "/net"}})}
+	found := placeScan{}.indirect(v, map[string]bool{})
+	if len(found) != 1 || !strings.Contains(found[0].Use, "/kept") {
+		t.Errorf("holders with mount namespace mnt:[7], which no process is in: %v, want one with /kept", found)
+	}
+	if found := (placeScan{}).indirect(v, map[string]bool{"mnt:[7]": true}); len(found) != 0 {
+		t.Errorf("holders with mount namespace mnt:[7], which a process is in: %v, want none", found)
+	}
+}
+
+func TestAVolumeIsInUseAlsoWhereItsDirectoryIsGone(t *testing.T) {
+	s := newShown(t)
+	p := holder.Receiver(t, s.groupOfPod()+"exec 7<"+s.target+"/file; umount -l "+s.target)
+	s.must(unix.Unmount(s.dir, unix.MNT_DETACH))
+	if h := held(s.clear()); h == nil || len(h.Holders) != 1 || h.Holders[0].PID != p.PID {
+		t.Errorf("holders of %s: %v, want process %d alone", s.target, h, p.PID)
+	}
+	p.End()
+	s.must(s.clear())
+}
+
+// A pod decides how many mounts of a volume it has. The agent's memory is limited.
+func TestMoreMountsOfAVolumeThanCanBeExaminedCountAsAUse(t *testing.T) {
+	s := newShown(t)
+	const doubled = 15
+	holder.Receiver(t, fmt.Sprintf(elsewhere+"mount -t tmpfs --make-private none $elsewhere; cd $elsewhere; "+
+		"mkdir volume; mount --bind --make-private %[1]s volume; "+
+		"for i in $(seq %[2]d); do mkdir $i; mount --rbind . $i; done", s.target, doubled))
+	if err := s.clear(); !errors.Is(err, errTooMany) {
+		t.Errorf("clearing %s, whose volume has %d mounts in a container: error %v, want %v", s.target, 1<<doubled, err,
+			errTooMany)
 	}
 }
 
@@ -226,7 +284,7 @@ func TestACopyThatIsFoundAfterTheUnmountPutsTheVolumeBack(t *testing.T) {
 	table, err := s.Table()
 	s.must(err)
 	directory, _ := table.At(s.dir)
-	h := held(newPlaceScan(Place{Directory: s.dir, Name: "db"}, directory, table).unmount(s.Table))
+	h := held(newPlaceScan(s.place(), directory, table).unmount(s.Table))
 	if h == nil || len(h.Holders) != 1 || h.Holders[0].PID != p.PID || !strings.Contains(h.Error(), "/elsewhere") {
 		t.Errorf("holders of %s: %v, want process %d alone, which has a mount elsewhere", s.target, h, p.PID)
 	}
@@ -236,6 +294,51 @@ func TestACopyThatIsFoundAfterTheUnmountPutsTheVolumeBack(t *testing.T) {
 	}
 	p.End()
 	s.cleared()
+}
+
+func TestAPrivateCopyIsFoundWhereverInTheVolumeItsDirectoryWasMoved(t *testing.T) {
+	s := newShown(t)
+	s.cleared()
+	mkdir(t, s.volume, "part", "inner")
+	write(t, filepath.Join(s.volume, "part", "file"), "content")
+	s.showPart("part")
+	p := holder.Receiver(t, fmt.Sprintf(s.groupOfPod()+elsewhere+"mount --bind %[1]s/inner $elsewhere; "+
+		"mount --make-private $elsewhere", s.target))
+	s.must(os.Rename(filepath.Join(s.volume, "part", "inner"), filepath.Join(s.volume, "moved")))
+	s.heldBy(p, "/elsewhere")
+	p.End()
+	s.cleared()
+}
+
+// After a crash between the unmount and the removal of the record nothing is at the place.
+func TestAnotherDirectoryOfTheDiskWithTheVolumeIsNoCopy(t *testing.T) {
+	s := newShown(t)
+	s.must(s.Unmount(t.Context(), s.target))
+	place := s.place()
+	place.Root = "/volumes/db"
+	other := mkdir(t, s.volume, "pods", "hosts")
+	p := holder.Receiver(t, fmt.Sprintf(elsewhere, s.target)+"mount --bind "+other+" $elsewhere; "+
+		"mount --make-private $elsewhere; "+s.groupOfPod()+":")
+	if err := s.ClearPlace(t.Context(), place); err != nil {
+		t.Errorf("clearing the place of a volume that is a directory of a disk, of which process %d has another one: "+
+			"error %v, want none", p.PID, err)
+	}
+}
+
+func TestAnotherFilesystemAtAPlaceIsNotTakenForTheVolume(t *testing.T) {
+	s := newShown(t)
+	place := s.place()
+	p := holder.Receiver(t, s.groupOfPod()+"exec 7<"+s.target+"/file; umount -l "+s.target)
+	s.must(unix.Unmount(s.target, unix.MNT_DETACH))
+	mountAt(t, "tmpfs", s.target, "tmpfs")
+	if err := s.ClearPlace(t.Context(), place); !errors.Is(err, ErrOccupied) {
+		t.Errorf("clearing a place with another filesystem while process %d uses the volume: error %v, want %v", p.PID, err,
+			ErrOccupied)
+	}
+	s.must(unix.Unmount(s.target, 0))
+	if h := held(s.ClearPlace(t.Context(), place)); h == nil || len(h.Holders) != 1 || h.Holders[0].PID != p.PID {
+		t.Errorf("holders of %s: %v, want process %d alone", s.target, h, p.PID)
+	}
 }
 
 func TestAPlaceOfAnotherIntentIsNoCopy(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -61,7 +62,8 @@ func (e *HeldError) Error() string {
 	if len(e.Holders) > shown {
 		more = fmt.Sprintf("; and %d more", len(e.Holders)-shown)
 	}
-	return fmt.Sprintf("%s is still in use by %s%s", e.Device.Path, strings.Join(names, "; "), more)
+	text := fmt.Sprintf("%s is still in use by %s%s", e.Device.Path, strings.Join(names, "; "), more)
+	return strings.ToValidUTF8(text, "\uFFFD") // names of files and processes are any bytes, and the API takes text only
 }
 
 // CheckFree returns nil if nothing on the node uses the block device any more, in any mount namespace. It also returns
@@ -243,4 +245,57 @@ func backingDevice(loop string) (number uint64, err error) {
 		return 0, err
 	}
 	return info.Rdevice, nil
+}
+
+// strays returns the process if it uses the filesystem through a mount that its table does not have: one that was
+// detached, or is outside of its root. The kernel need not find that in use. Such a mount may also be in a mount
+// namespace that no process is in.
+func (v view) strays(shown Entry, entered map[string]bool) []Holder {
+	stray := func(stat unix.Statx_t, err error) bool {
+		return err == nil && !v.table.has(int(stat.Mnt_id)) && int(stat.Dev_major) == shown.Major &&
+			int(stat.Dev_minor) == shown.Minor
+	}
+	links := []string{"cwd", "root", "exe"}
+	entries, err := os.ReadDir(filepath.Join(v.dir, "fd"))
+	if err != nil && !ended(err) {
+		return []Holder{v.holder("cannot be examined", false)}
+	}
+	for _, e := range entries {
+		if d, err := v.describe(e.Name()); err == nil && !v.table.has(d.mount) {
+			links = append(links, filepath.Join("fd", e.Name()))
+		}
+	}
+	mapped, err := v.mapped(shown)
+	if err != nil && !ended(err) {
+		return []Holder{v.holder("cannot be examined", false)}
+	}
+	for _, m := range mapped {
+		links = append(links, filepath.Join("..", "..", "map_files", m.addresses))
+	}
+	for _, link := range links {
+		switch stat, err := v.stat(link); {
+		case stray(stat, err):
+			path, _ := os.Readlink(filepath.Join(v.dir, link)) // for the message
+			return []Holder{v.holder("uses "+path+" of a mount that was detached", false)}
+		case err == nil && v.deserted(link, stat, entered):
+			return []Holder{v.holder("keeps a mount namespace without a process open", false)}
+		}
+	}
+	return nil
+}
+
+// deserted reports whether the link leads to a mount namespace that no process is in. Its mounts are in no table.
+func (p process) deserted(link string, stat unix.Statx_t, entered map[string]bool) bool {
+	var own unix.Stat_t
+	if err := unix.Stat("/proc/self/ns/mnt", &own); err != nil || unix.Mkdev(stat.Dev_major, stat.Dev_minor) != own.Dev ||
+		entered[fmt.Sprintf("mnt:[%d]", stat.Ino)] {
+		return false
+	}
+	fd, err := unix.Open(filepath.Join(p.dir, link), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return !ended(err)
+	}
+	defer unix.Close(fd) //nolint:errcheck // only read
+	kind, err := unix.IoctlRetInt(fd, unix.NS_GET_NSTYPE)
+	return err != nil || kind == unix.CLONE_NEWNS
 }

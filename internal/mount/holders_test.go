@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -160,6 +161,13 @@ func TestAFilesystemWithoutADeviceHasNone(t *testing.T) {
 		if d, err := New(Options{}).DeviceUnder(e); err != nil || d.Path != "" {
 			t.Errorf("device under a mount of %s: %+v, error %v; want no path", e.FSType, d, err)
 		}
+	}
+}
+
+func TestTheNamesOfHoldersAreText(t *testing.T) {
+	h := &HeldError{Holders: []Holder{{PID: 1, Command: "caf\xc3", Use: "has /data/\xff open"}}}
+	if !utf8.ValidString(h.Error()) || !strings.Contains(h.Error(), "/data/") {
+		t.Errorf("error with names that are no text: %q, want valid UTF-8 with the path", h.Error())
 	}
 }
 

@@ -12,8 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-
-	"golang.org/x/sys/unix"
+	"strings"
 )
 
 // placeScan finds who uses what is, or was, mounted at a place, in all mount namespaces.
@@ -21,33 +20,48 @@ type placeScan struct {
 	Place
 	path      string
 	directory Entry
-	// shown are the filesystem and the part of it that are, or were, at the place.
+	// shown are the filesystem and the part of it that are the volume.
 	shown Entry
 	// group is the peer group of the mount at the place; 0 if it has none.
 	group int
 	// others are the peer groups of the node's other mounts. Their copies are not copies of the place.
 	others map[int]bool
+	// overlays are those of the node, such as the root filesystems of containers, by their device numbers.
+	overlays map[[2]int]bool
 }
 
 func newPlaceScan(p Place, directory Entry, table *Table) placeScan {
-	s := placeScan{Place: p, path: p.path(), directory: directory, others: map[int]bool{},
-		// A user of the volume may have renamed the part that was bound, so any part counts.
-		shown: Entry{Major: p.Major, Minor: p.Minor, Root: "/"}}
+	s := placeScan{Place: p, path: p.path(), directory: directory, others: map[int]bool{}, overlays: map[[2]int]bool{},
+		shown: Entry{Major: p.Major, Minor: p.Minor, Root: p.Root}}
 	if e, mounted := table.At(s.path); mounted {
-		s.shown, s.group = e, e.PeerGroup
+		s.group = e.PeerGroup
 	}
 	for _, e := range table.Entries() {
 		if e.PeerGroup != 0 && e.PeerGroup != s.group {
 			s.others[e.PeerGroup] = true
 		}
+		if e.FSType == overlay {
+			s.overlays[[2]int{e.Major, e.Minor}] = true
+		}
 	}
 	return s
+}
+
+// relevant is the part of a table that a scan needs.
+func (s placeScan) relevant(t *Table, podOnly bool) *Table {
+	of := func(e, filesystem Entry) bool { return e.Major == filesystem.Major && e.Minor == filesystem.Minor }
+	keep := func(e Entry) bool {
+		parent, _ := t.parent(e)
+		return of(e, s.shown) || of(e, s.directory) || of(parent, s.shown) || of(parent, s.directory) ||
+			podOnly && (e.FSType == nsfs || e.FSType == overlay && !s.overlays[[2]int{e.Major, e.Minor}])
+	}
+	return t.only(keep, func(Entry) bool { return true })
 }
 
 // check returns a *HeldError if there are copies of the mount, or processes that use its filesystem through a mount
 // that no table has. following: the copies that go with an unmount at the place do not count.
 func (s placeScan) check(following bool) error {
-	seen, err := survey(s.PodUID)
+	seen, err := s.survey()
 	if err != nil {
 		return err
 	}
@@ -60,9 +74,10 @@ func (s placeScan) check(following bool) error {
 		if len(found) > 0 {
 			holders = append(holders, v.holder("has a copy of it mounted at "+found[0].Path, false))
 		}
+		holders = append(holders, s.indirect(v, seen.entered)...)
 	}
 	for _, v := range seen.ofPod {
-		holders = append(holders, v.strays(s.shown)...)
+		holders = append(holders, v.strays(s.shown, seen.entered)...)
 	}
 	return s.heldBy(append(holders, seen.hidden...))
 }
@@ -74,6 +89,52 @@ func (s placeScan) copied(v view, e Entry, groups map[int]bool) bool {
 		return true
 	}
 	return v.podOnly && e.PartOf(s.shown) && !s.others[e.PeerGroup] && !s.others[e.Master]
+}
+
+// indirect returns the process of the pod if it has mounts that need no copy in any table: overlays of directories of
+// the volume, or a mount namespace that no process is in.
+func (s placeScan) indirect(v view, entered map[string]bool) []Holder {
+	if !v.podOnly {
+		return nil
+	}
+	for _, e := range v.table.entries {
+		switch {
+		case e.FSType == overlay && slices.ContainsFunc(e.layers(),
+			func(dir string) bool { return s.contains(v.table, dir) }):
+			return []Holder{v.holder("has an overlay of it mounted at "+e.Path, false)}
+		case e.FSType == nsfs && strings.HasPrefix(e.Root, "mnt:[") && !entered[e.Root]:
+			return []Holder{v.holder("keeps a mount namespace without a process at "+e.Path, false)}
+		}
+	}
+	return nil
+}
+
+// contains reports whether the directory may be one of the volume. After an unmount the path leads to the empty place.
+func (s placeScan) contains(t *Table, dir string) bool {
+	place := Entry{Major: s.directory.Major, Minor: s.directory.Minor, Root: "/" + s.Name}
+	e, found := t.Shown(dir)
+	return !filepath.IsAbs(dir) || found && (e.PartOf(s.shown) || e.PartOf(place))
+}
+
+const (
+	overlay = "overlay"
+	// nsfs has namespaces. The root of a mount of it is the namespace, such as mnt:[4026531841].
+	nsfs = "nsfs"
+)
+
+// layers are the directories of an overlay, under the names that were given when it was mounted.
+func (e Entry) layers() []string {
+	var dirs []string
+	for _, option := range e.SuperOptions {
+		switch key, value, _ := strings.Cut(option, "="); key {
+		case "lowerdir", "lowerdir+", "datadir+", "upperdir", "workdir":
+			if names, err := unescape(value); err == nil {
+				value = names
+			}
+			dirs = append(dirs, strings.FieldsFunc(value, func(r rune) bool { return r == ':' })...)
+		}
+	}
+	return dirs
 }
 
 // atPlace reports whether the mount is at the place in any mount of the directory.
@@ -104,7 +165,7 @@ func (t *Table) parent(e Entry) (Entry, bool) {
 
 // busy returns a *HeldError with the processes that use the mounts at the place.
 func (s placeScan) busy() error {
-	seen, err := survey(s.PodUID)
+	seen, err := s.survey()
 	if err != nil {
 		return err
 	}
@@ -130,70 +191,6 @@ func (s placeScan) heldBy(holders []Holder) error {
 	return &HeldError{Device: Device{Path: s.path}, Holders: holders}
 }
 
-// usesMounts returns the process if it has a file of one of the mounts open, mapped or as its directory.
-func (p process) usesMounts(mounts []Entry) ([]Holder, error) {
-	if len(mounts) == 0 {
-		return nil, nil
-	}
-	on := func(id int) bool { return slices.ContainsFunc(mounts, func(e Entry) bool { return e.ID == id }) }
-	for _, dir := range []string{"cwd", "root"} {
-		link := filepath.Join(p.dir, dir)
-		if stat, err := p.stat(dir); err == nil && on(int(stat.Mnt_id)) {
-			path, _ := os.Readlink(link) // for the message
-			return []Holder{p.holder("has "+path+" as its directory", false)}, nil
-		}
-	}
-	entries, err := os.ReadDir(filepath.Join(p.dir, "fd"))
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range entries {
-		if d, err := p.describe(e.Name()); err == nil && on(d.mount) {
-			path, _ := os.Readlink(filepath.Join(p.dir, "fd", e.Name())) // for the message
-			return []Holder{p.holder("has "+path+" open", false)}, nil
-		}
-	}
-	mapped, err := p.mapped(mounts...)
-	if err != nil || len(mapped) == 0 {
-		return nil, err
-	}
-	return []Holder{p.holder("has "+mapped[0].path+" mapped", false)}, nil
-}
-
-// strays returns the process if it uses the filesystem through a mount that its table does not have: one that was
-// detached, or is outside of its root. The kernel need not find that in use.
-func (v view) strays(shown Entry) []Holder {
-	stray := func(stat unix.Statx_t, err error) bool {
-		_, known := v.table.byID[int(stat.Mnt_id)]
-		return err == nil && !known && int(stat.Dev_major) == shown.Major && int(stat.Dev_minor) == shown.Minor
-	}
-	links := []string{"cwd", "root"}
-	entries, err := os.ReadDir(filepath.Join(v.dir, "fd"))
-	if err != nil && !ended(err) {
-		return []Holder{v.holder("cannot be examined", false)}
-	}
-	for _, e := range entries {
-		d, err := v.describe(e.Name())
-		if _, known := v.table.byID[d.mount]; err == nil && !known {
-			links = append(links, filepath.Join("fd", e.Name()))
-		}
-	}
-	mapped, err := v.mapped(shown)
-	if err != nil && !ended(err) {
-		return []Holder{v.holder("cannot be examined", false)}
-	}
-	for _, m := range mapped {
-		links = append(links, filepath.Join("..", "..", "map_files", m.addresses))
-	}
-	for _, link := range links {
-		if stray(v.stat(link)) {
-			path, _ := os.Readlink(filepath.Join(v.dir, link)) // for the message
-			return []Holder{v.holder("uses "+path+" of a mount that was detached", false)}
-		}
-	}
-	return nil
-}
-
 // view is what a process sees of the mounts.
 type view struct {
 	process
@@ -208,6 +205,8 @@ type surveyed struct {
 	views []view
 	// processes are all processes. ofPod are those of the pod.
 	processes, ofPod []view
+	// entered are the mount namespaces that processes are in.
+	entered map[string]bool
 	// hidden are the processes of the pod that cannot be examined.
 	hidden []Holder
 }
@@ -234,25 +233,32 @@ func (s *surveyed) groups(group int) map[int]bool {
 // mostRounds limits how often a survey examines what has come meanwhile.
 const mostRounds = 8
 
-// errUnsettled means that a survey did not come to an end. The answer is unknown.
-var errUnsettled = errors.New("processes with mount tables of their own come and go too fast to be examined")
+// mostCopies limits the memory of a survey.
+const mostCopies = 20000
+
+// These mean that a survey did not come to an end. The answer is unknown.
+var (
+	errUnsettled = errors.New("processes with mount tables of their own come and go too fast to be examined")
+	errTooMany   = fmt.Errorf("the volume has more than %d mounts on the node", mostCopies)
+)
 
 // survey examines all threads: each may have a mount namespace and a root of its own, and the first thread of a process
 // may have ended before the others. It goes on until nothing that has come meanwhile has a table of its own.
-func survey(podUID string) (*surveyed, error) {
-	s := surveyor{podUID: podUID, seen: map[string]bool{}, asked: map[int]bool{}, tables: map[string]*Table{}}
+func (s placeScan) survey() (*surveyed, error) {
+	all := surveyor{scan: s, seen: map[string]bool{}, asked: map[int]bool{}, tables: map[string]*Table{}}
+	all.entered = map[string]bool{}
 	for _, of := range []string{"self", "1"} {
 		if namespace, err := os.Readlink(filepath.Join("/proc", of, "ns", "mnt")); err == nil {
-			s.node = append(s.node, namespace)
+			all.node = append(all.node, namespace)
 		}
 	}
 	for range mostRounds {
-		known := len(s.tables)
-		if err := s.round(); err != nil {
+		known := len(all.tables)
+		if err := all.round(); err != nil {
 			return nil, err
 		}
-		if known > 0 && len(s.tables) == known {
-			return &s.surveyed, nil
+		if known > 0 && len(all.tables) == known {
+			return &all.surveyed, nil
 		}
 	}
 	return nil, errUnsettled
@@ -260,13 +266,15 @@ func survey(podUID string) (*surveyed, error) {
 
 type surveyor struct {
 	surveyed
-	podUID string
+	scan placeScan
 	// node are the mount namespaces of the node and of this process.
 	node []string
 	// seen are the threads, by their directories in /proc, and asked the processes that are in the result.
 	seen   map[string]bool
 	asked  map[int]bool
 	tables map[string]*Table
+	// copies counts the mounts in the tables.
+	copies int
 }
 
 // round examines the threads that are new.
@@ -298,8 +306,11 @@ func (s *surveyor) examine(p process) error {
 	if err != nil {
 		return err
 	}
-	ofPod := s.podUID != "" && podOf(string(groups)) == s.podUID
-	table, first, err := p.table(s.tables, ofPod)
+	ofPod := s.scan.PodUID != "" && podOf(string(groups)) == s.scan.PodUID
+	namespace := p.namespace()
+	podOnly := ofPod && !slices.Contains(s.node, namespace)
+	s.entered[namespace] = true
+	table, first, err := p.table(s.tables, ofPod, func(t *Table) *Table { return s.scan.relevant(t, podOnly) })
 	if errors.Is(err, fs.ErrPermission) { // a security policy hides it even from root
 		if ofPod {
 			s.hidden = append(s.hidden, p.holder("cannot be examined", false))
@@ -309,9 +320,12 @@ func (s *surveyor) examine(p process) error {
 	if err != nil {
 		return err
 	}
-	v := view{process: p, table: table, podOnly: ofPod && !slices.Contains(s.node, p.namespace())}
+	v := view{process: p, table: table, podOnly: podOnly}
 	if first {
 		s.views = append(s.views, v)
+		if s.copies += len(table.entries); s.copies > mostCopies {
+			return errTooMany
+		}
 	}
 	if s.asked[p.pid] {
 		return nil

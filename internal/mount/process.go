@@ -62,27 +62,26 @@ func threads(pid int) ([]process, error) {
 // uses lists how the process uses the device. Processes with the same view of the mounts report them once, for the
 // first of them.
 func (p process) uses(d Device, tables map[string]*Table) ([]Holder, error) {
-	table, first, err := p.table(tables, false)
+	mounted := func(e Entry) bool {
+		return e.Major == int(d.Major) && e.Minor == int(d.Minor) || e.Major == 0 && e.Source == d.Path
+	}
+	table, first, err := p.table(tables, false, func(t *Table) *Table { return t.only(mounted, Entry.remote) })
 	if err != nil {
 		return nil, err
 	}
 	var holders []Holder
-	if first {
-		for _, e := range table.Entries() {
-			if e.Major == int(d.Major) && e.Minor == int(d.Minor) || e.Major == 0 && e.Source == d.Path {
-				holders = append(holders, p.holder("has it mounted at "+e.Path, false))
-				break
-			}
-		}
+	if entries := table.Entries(); first && len(entries) > 0 {
+		holders = append(holders, p.holder("has it mounted at "+entries[0].Path, false))
 	}
 	opened, err := p.opened(d, table)
 	return append(holders, opened...), err
 }
 
 // table returns the mount table of the process. It is read once for each mount namespace and root: a table has only
-// what is below the root of its process. first is set when it is read. precisely distinguishes roots of the same name
-// too; that may ask the server of a filesystem.
-func (p process) table(tables map[string]*Table, precisely bool) (table *Table, first bool, err error) {
+// what is below the root of its process. first is set when it is read; then only what shrink returns is kept. precisely
+// distinguishes roots of the same name too; that may ask the server of a filesystem.
+func (p process) table(tables map[string]*Table, precisely bool, shrink func(*Table) *Table) (table *Table, first bool,
+	err error) {
 	key := p.dir
 	if namespace := p.namespace(); namespace != "" {
 		root, err := os.Readlink(filepath.Join(p.dir, "root"))
@@ -108,8 +107,8 @@ func (p process) table(tables map[string]*Table, precisely bool) (table *Table, 
 	if err != nil {
 		return nil, false, err
 	}
-	tables[key] = table
-	return table, true, nil
+	tables[key] = shrink(table)
+	return tables[key], true, nil
 }
 
 // namespace names the mount namespace of the process, if that can be read.
@@ -134,7 +133,7 @@ func (p process) opened(d Device, table *Table) ([]Holder, error) {
 			continue // closed, or not a file
 		}
 		info, err := p.describe(e.Name())
-		if err != nil || remote(table, info.mount) {
+		if err != nil || table.remote(info.mount) {
 			continue
 		}
 		var stat unix.Statx_t
@@ -151,6 +150,36 @@ func (p process) opened(d Device, table *Table) ([]Holder, error) {
 		}
 	}
 	return found, nil
+}
+
+// usesMounts returns the process if it has a file of one of the mounts open, mapped or as its directory.
+func (p process) usesMounts(mounts []Entry) ([]Holder, error) {
+	if len(mounts) == 0 {
+		return nil, nil
+	}
+	on := func(id int) bool { return slices.ContainsFunc(mounts, func(e Entry) bool { return e.ID == id }) }
+	for _, dir := range []string{"cwd", "root"} {
+		link := filepath.Join(p.dir, dir)
+		if stat, err := p.stat(dir); err == nil && on(int(stat.Mnt_id)) {
+			path, _ := os.Readlink(link) // for the message
+			return []Holder{p.holder("has "+path+" as its directory", false)}, nil
+		}
+	}
+	entries, err := os.ReadDir(filepath.Join(p.dir, "fd"))
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if d, err := p.describe(e.Name()); err == nil && on(d.mount) {
+			path, _ := os.Readlink(filepath.Join(p.dir, "fd", e.Name())) // for the message
+			return []Holder{p.holder("has "+path+" open", false)}, nil
+		}
+	}
+	mapped, err := p.mapped(mounts...)
+	if err != nil || len(mapped) == 0 {
+		return nil, err
+	}
+	return []Holder{p.holder("has "+mapped[0].path+" mapped", false)}, nil
 }
 
 // stat describes what one of the links of the process leads to, without asking a server.
@@ -218,11 +247,14 @@ func (p process) describe(fd string) (descriptor, error) {
 // local are filesystems without a device that answer from memory and may contain device nodes.
 var local = []string{"devtmpfs", "tmpfs", "ramfs", "overlay", "btrfs", "zfs"}
 
-// remote reports whether a stat of a file of that mount may hang, on a server or process that does not answer. A device
+// remote reports whether a stat of a file of the mount may hang, on a server or process that does not answer. A device
 // node is never open there.
-func remote(table *Table, id int) bool {
-	i, ok := table.byID[id]
-	return ok && table.entries[i].Major == 0 && !slices.Contains(local, table.entries[i].FSType)
+func (e Entry) remote() bool { return e.Major == 0 && !slices.Contains(local, e.FSType) }
+
+// remote reports the same of the mount with that ID. The table has noted all such mounts.
+func (t *Table) remote(id int) bool {
+	i, kept := t.byID[id]
+	return kept && t.entries[i].remote() || !kept && t.has(id)
 }
 
 func (p process) holder(use string, writes bool) Holder {

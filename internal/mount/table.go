@@ -62,6 +62,8 @@ type Table struct {
 	links   Links
 	// byResolved has the kernel's paths, which show which mount hides which.
 	byResolved map[string][]int
+	// omitted are the IDs of mounts that only has left out, in order.
+	omitted []int
 }
 
 // ReadTable reads a mountinfo file. Since Linux 5.8 it contains every mount that exists throughout the read.
@@ -276,6 +278,26 @@ func (t *Table) filter(keep func(Entry) bool) []Entry {
 		}
 	}
 	return found
+}
+
+// only is the table without the mounts that are not to be kept. Of these it has the IDs that are to be noted. A pod may
+// have a hundred thousand mounts in each of many mount namespaces.
+func (t *Table) only(keep, note func(Entry) bool) *Table {
+	kept := NewTable(t.filter(keep))
+	for _, e := range t.entries {
+		if note(e) && !keep(e) {
+			kept.omitted = append(kept.omitted, e.ID)
+		}
+	}
+	slices.Sort(kept.omitted)
+	return kept
+}
+
+// has reports whether the mount is in the table, or was omitted.
+func (t *Table) has(id int) bool {
+	_, kept := t.byID[id]
+	_, omitted := slices.BinarySearch(t.omitted, id)
+	return kept || omitted
 }
 
 func (t *Table) pick(indices []int) []Entry {

@@ -148,6 +148,21 @@ func TestReferencesShowTheSamePartOfTheSameFilesystem(t *testing.T) {
 	}
 }
 
+func TestAPartOfATableKnowsOfOtherMounts(t *testing.T) {
+	table := parse(t, `1 0 8:1 / / rw - ext4 /dev/sda1 rw
+3 1 0:5 / /nfs rw - nfs4 server:/ rw
+2 1 0:6 / /tmp rw - tmpfs tmpfs rw
+`).only(func(e Entry) bool { return e.Path == "/" }, Entry.remote)
+	if got := paths(table.Entries()); !slices.Equal(got, []string{"/"}) {
+		t.Errorf("mounts of the part: %v, want / alone", got)
+	}
+	for id, want := range map[int]struct{ has, remote bool }{1: {true, false}, 2: {}, 3: {true, true}, 4: {}} {
+		if table.has(id) != want.has || table.remote(id) != want.remote {
+			t.Errorf("mount %d: known %t and remote %t, want %+v", id, table.has(id), table.remote(id), want)
+		}
+	}
+}
+
 func TestTheRealMountTableIsParsed(t *testing.T) {
 	table, err := New(Options{}).Table()
 	if err != nil {

@@ -244,9 +244,12 @@ func (p *Plugin) noteNotShown(r request, i *volumesv1alpha1.VolumeAttachmentInte
 // clear takes the bind away from its place, unless something uses it.
 func (p *Plugin) clear(ctx context.Context, b record.PodBind) error {
 	p.Step("before place is cleared")
-	shown, _ := record.ParseSource(b.Source) // where it is not known, the mount at the place is
+	volume, known := b.Volume()
+	if !known {
+		return fmt.Errorf("clearing %s: its record has no filesystem: %q", b.Target, b.Source)
+	}
 	err := p.Mounts.ClearPlace(ctx, mount.Place{Directory: b.Directory, Name: filepath.Base(b.Target),
-		PodUID: string(b.Pod.UID), Major: shown.Major, Minor: shown.Minor})
+		PodUID: string(b.Pod.UID), Major: volume.Major, Minor: volume.Minor, Root: volume.Root})
 	if err != nil {
 		return err
 	}

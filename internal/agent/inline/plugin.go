@@ -45,8 +45,8 @@ type Publication struct {
 	VolumeName    string
 	AttachmentUID types.UID
 	Path          string
-	// Source is what the mount table shows at Path.
-	Source string
+	// Source is what the mount table shows at Path, and Whole the same of the whole volume, if Path has a part of it.
+	Source, Whole string
 	// SinglePod: the access mode of the volume is ReadWriteOncePod.
 	SinglePod bool
 }

@@ -115,7 +115,7 @@ type found struct {
 func (p *Plugin) bind(ctx context.Context, r request, f found) error {
 	b := record.PodBind{
 		Target: r.target, Pod: r.pod, VolumeName: f.VolumeName, AttachmentUID: f.AttachmentUID, Source: f.Source,
-		ReadOnly: r.readOnly, BootID: p.BootID, Directory: r.directory,
+		Whole: f.Whole, ReadOnly: r.readOnly, BootID: p.BootID, Directory: r.directory,
 		Intent: volumesv1alpha1.IntentReference{Namespace: f.intent.Namespace, Name: f.intent.Name, UID: f.intent.UID},
 	}
 	p.Step("before pod record")

@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package record
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/mount"
 )
 
 // PodBind is the bind mount of an intent's publication in the directory of a pod. Its record is written before the bind
@@ -32,7 +34,9 @@ type PodBind struct {
 	VolumeName    string    `json:"volumeName"`
 	AttachmentUID types.UID `json:"attachmentUID"`
 	// Source is what the mount table shows of the publication, and so of the bind: device numbers and root.
-	Source   string `json:"source"`
+	Source string `json:"source"`
+	// Whole is the same of the whole volume. Empty where Source is that.
+	Whole    string `json:"whole,omitempty"`
 	ReadOnly bool   `json:"readOnly,omitempty"`
 	BootID   string `json:"bootID"`
 	// Directory is the target of the pod's directory in which the bind has its place; empty for a bind that is the whole
@@ -44,6 +48,9 @@ type PodBind struct {
 
 // IsDirectory reports whether it is the record of a directory.
 func (b PodBind) IsDirectory() bool { return b.Directory != "" && b.Directory == b.Target }
+
+// Volume is what the mount table shows of the whole volume. Its root is the same whatever the volume's users rename.
+func (b PodBind) Volume() (e mount.Entry, known bool) { return ParseSource(cmp.Or(b.Whole, b.Source)) }
 
 // HasPlace reports whether it is the record of a bind that has its place in a directory.
 func (b PodBind) HasPlace() bool { return b.Directory != "" && b.Directory != b.Target }
