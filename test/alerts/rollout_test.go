@@ -19,6 +19,10 @@ import (
 	"github.com/hawser-io/hawser/internal/install"
 )
 
+// policies are the kinds of the admission policies and of their bindings.
+const policies = "validatingadmissionpolicies,validatingadmissionpolicybindings,mutatingadmissionpolicies," +
+	"mutatingadmissionpolicybindings"
+
 // stuckRollout: the operator creates its workloads, and no kubelet runs their pods. The test then takes the part of
 // scheduler and kubelets.
 func (s *suite) stuckRollout() fault {
@@ -29,6 +33,10 @@ func (s *suite) stuckRollout() fault {
 				if err := os.Setenv("RELATED_IMAGE_"+strings.ToUpper(program), "hawser/"+program+":dev"); err != nil {
 					return err
 				}
+			}
+			// The operator gives them its own names, and with two of each nothing would be attached any more.
+			if _, err := s.Kubectl(ctx, "delete", policies, "--selector=volumes.hawser.io/admission-policy"); err != nil {
+				return err
 			}
 			// The pods that the local cluster has for the tokens of its agents are none of the operator's.
 			if _, err := s.Kubectl(ctx, "label", "pods", "--all", "-n", install.Namespace(),

@@ -261,7 +261,7 @@ func (s *suite) writeConfig() error {
 			{"targets": []string{s.addresses[alertmanager]}}}}}},
 		"scrape_configs": []object{
 			secure(system.Name("hawser-manager-metrics"), s.addresses[manager], nil),
-			secure(system.Name("hawser-operator"), s.addresses[operator], nil),
+			secure(install.Namespace()+"/"+system.Name("hawser-operator"), s.addresses[operator], nil),
 			secure(agents+"-a", s.addresses[nodeA], object{"node": nodeA}),
 			secure(agents+"-b", s.addresses[nodeB], object{"node": nodeB}),
 			secure(agents+"-c", s.addresses[nodeC], object{"node": nodeC}),

@@ -9,6 +9,9 @@ SPDX-License-Identifier: Apache-2.0
 // manager tries each with a dry run of what the policy has to refuse. An API server takes up a change a moment after
 // it was written, and a try before that shows the state before it. So a change that the watch reports closes the gate
 // at once, and only a try that begins settle later opens the gate again.
+//
+// A second installation has locks of exclusive volumes of its own. Under another name it has policies of its own too,
+// so two of one kind close the gate. Under the same name it takes the roles of the first one away.
 package policy
 
 import (
@@ -197,8 +200,12 @@ func (g *Gate) observe(ctx context.Context) (version string, missing map[string]
 			if err != nil {
 				return "", nil, err
 			}
-			if len(objects) == 0 {
+			switch {
+			case len(objects) == 0:
 				missing[p.name] = fmt.Sprintf("there is no %s with label %s=%s", gvk.Kind, label, p.name)
+			case len(objects) > 1 && i == 0:
+				missing[p.name] = fmt.Sprintf("%s and %s show that Hawser is installed twice, under two names; remove one "+
+					"installation, or each attaches what the other has attached elsewhere", objects[0].Name, objects[1].Name)
 			}
 			for _, object := range objects {
 				version += fmt.Sprintf("%s %d, ", object.UID, object.Generation)

@@ -169,6 +169,27 @@ func TestAChangeClosesTheGateAlthoughTheAPIServerStillRefuses(t *testing.T) {
 	}
 }
 
+func TestASecondInstallationClosesTheGateUntilItIsGone(t *testing.T) {
+	c := newCluster(t)
+	c.reconcile()
+	c.clock.SetTime(c.clock.Now().Add(settle))
+	c.expect("with one installation", "")
+	second := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "acme-" + hold,
+		Labels: map[string]string{label: hold}}}
+	if err := c.Create(t.Context(), second); err != nil {
+		t.Fatal(err)
+	}
+	c.expect("once there is a second one", "acme-"+hold+" and "+hold+" show that Hawser is installed twice")
+	c.clock.SetTime(c.clock.Now().Add(settle))
+	c.expect("also later", "installed twice")
+	if err := c.Delete(t.Context(), second); err != nil {
+		t.Fatal(err)
+	}
+	c.reconcile()
+	c.clock.SetTime(c.clock.Now().Add(settle))
+	c.expect("once the second one is gone", "")
+}
+
 func TestOnlyAPolicysOwnRefusalShowsThatItWorks(t *testing.T) {
 	for name, answer := range map[string]error{
 		"it is not allowed anyway": apierrors.NewForbidden(schema.GroupResource{}, "probe",
