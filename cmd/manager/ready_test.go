@@ -52,8 +52,8 @@ func TestTheManagerUnderAnotherNamespaceAndName(t *testing.T) {
 	}
 }
 
-// TestTheManagerOnARealAPIServer runs the whole program: it becomes ready when the policies are applied, and shows its
-// metrics to nobody without a token.
+// TestTheManagerOnARealAPIServer runs the whole program: it is ready while the policies are applied and those of no other
+// installation, and shows its metrics to nobody without a token.
 func TestTheManagerOnARealAPIServer(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	config, c := apiserver.Start(t)
@@ -89,6 +89,12 @@ func TestTheManagerOnARealAPIServer(t *testing.T) {
 	apiserver.Kubectl(t, admin, "", "apply", "-k", overlay("standalone"))
 	endpoints.Await(t, "the policies are in force", "http://"+o.healthAddr+"/readyz", http.StatusOK)
 	awaitRenewed(t, c, namespace)
+
+	second := apiserver.Kustomization{Resources: []string{"admission"}, Namespace: namespace, NamePrefix: "second-"}.Write(t)
+	apiserver.Kubectl(t, admin, "", "apply", "-k", second)
+	endpoints.Await(t, "Hawser is installed twice", "http://"+o.healthAddr+"/readyz", http.StatusInternalServerError)
+	apiserver.Kubectl(t, admin, "", "delete", "-k", second)
+	endpoints.Await(t, "the second one is gone", "http://"+o.healthAddr+"/readyz", http.StatusOK)
 }
 
 // awaitRenewed waits until the manager has renewed the Lease with which it leads.
