@@ -78,10 +78,12 @@ func TestTheAgentNeedsNoPodNetwork(t *testing.T) {
 	}
 }
 
-func TestTheMonitorsFindTheMetricsOfBothPrograms(t *testing.T) {
+func TestTheMonitorsFindTheMetricsOfEachProgram(t *testing.T) {
 	objects := withComponent(t, "monitoring")
 	pods := podTemplates(t, objects)
 	service := decode[corev1.Service](t, find(t, objects, "Service", "hawser-manager-metrics"))
+	rendered := parsed(t, apiserver.Kubectl(t, "", "", "kustomize", "operator"))
+	operator := decode[appsv1.Deployment](t, find(t, rendered, "Deployment", operatorAccount)).Spec.Template
 	for _, monitor := range []struct {
 		kind, name, endpoints string
 		labels                map[string]string
@@ -90,6 +92,8 @@ func TestTheMonitorsFindTheMetricsOfBothPrograms(t *testing.T) {
 		{"ServiceMonitor", managerAccount, "endpoints", service.Labels, service.Spec.Ports[0].Name},
 		{"PodMonitor", agentAccount, "podMetricsEndpoints", pods[agentAccount].Labels,
 			pods[agentAccount].Spec.Containers[0].Ports[0].Name},
+		{"PodMonitor", operatorAccount, "podMetricsEndpoints", operator.Labels,
+			operator.Spec.Containers[0].Ports[0].Name},
 	} {
 		object := find(t, objects, monitor.kind, monitor.name)
 		selector, found, err := unstructured.NestedStringMap(object.Object, "spec", "selector", "matchLabels")

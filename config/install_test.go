@@ -28,8 +28,9 @@ import (
 )
 
 const (
-	managerAccount = "hawser-manager"
-	agentAccount   = "hawser-agent"
+	managerAccount  = "hawser-manager"
+	agentAccount    = "hawser-agent"
+	operatorAccount = "hawser-operator"
 
 	inForceTimeout = 30 * time.Second
 )

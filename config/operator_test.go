@@ -50,7 +50,7 @@ func TestAnOverlayNamesTheImagesThatTheOperatorDeploys(t *testing.T) {
 	expectAllowed(t, err)
 	expectAllowed(t, file.Close())
 	objects := parsed(t, apiserver.Kubectl(t, "", "", "kustomize", dir))
-	operator := decode[appsv1.Deployment](t, find(t, objects, "Deployment", "hawser-operator"))
+	operator := decode[appsv1.Deployment](t, find(t, objects, "Deployment", operatorAccount))
 	container := operator.Spec.Template.Spec.Containers[0]
 	got := map[string]string{"image": container.Image}
 	for _, variable := range container.Env {

@@ -270,7 +270,7 @@ type VolumeManagerSpec struct {
 	// +optional
 	NetworkPolicy Management `json:"networkPolicy,omitempty"`
 
-	// monitoring is whether the operator manages a ServiceMonitor and a PodMonitor: Managed or None. They are left out
+	// monitoring is whether the operator manages a ServiceMonitor and PodMonitors: Managed or None. They are left out
 	// while the Prometheus operator's kinds are missing.
 	// +default="Managed"
 	// +optional

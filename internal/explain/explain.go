@@ -84,6 +84,11 @@ func (r *Report) has(reason string) bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Reason == reason })
 }
 
+// notes reports whether a note has the reason.
+func (r *Report) notes(reason string) bool {
+	return slices.ContainsFunc(r.Notes, func(f Finding) bool { return f.Reason == reason })
+}
+
 // builder builds a report.
 type builder struct {
 	f      *facts.Facts

@@ -223,6 +223,8 @@ func (w *nodes) managerLease() {
 	switch {
 	case facts.Absent(lease.Err) && !w.report.has(catalog.NotObserved):
 		// A manager that does not elect a leader has no Lease.
+	case facts.Absent(lease.Err) && w.report.notes(catalog.LeaseElsewhere):
+		w.link(lease.Ref, Unknown, "does not exist, nor does that of an agent that has reported", time.Time{})
 	case facts.Absent(lease.Err):
 		w.link(lease.Ref, Bad, "does not exist: no manager has led yet", time.Time{})
 		w.find(about{object: lease.Ref, reason: catalog.ManagerSilent})

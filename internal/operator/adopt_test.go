@@ -101,8 +101,9 @@ func (s server) daemonSet(t *testing.T) *appsv1.DaemonSet {
 // TestTheOperatorStartsBeforeItsKinds begins without the kinds of Hawser, and without images.
 func TestTheOperatorStartsBeforeItsKinds(t *testing.T) {
 	s := newServer(t)
-	s.kubectl(t, "apply", "-k", "default")
-	s.kubectl(t, "delete", "-k", "crd")
+	// A kind that is deleted soon after it was created may stay for five minutes, until the API server's next resync.
+	s.kubectl(t, "apply", "-k", "namespace")
+	s.kubectl(t, "apply", "-k", "operator")
 	stop := s.run(t, operator.Options{})
 	s.kubectl(t, "apply", "-k", "crd")
 	s.await(t, binding, "", "hawser-hold", "the operator begins once the kinds are there", there)

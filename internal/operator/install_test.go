@@ -357,9 +357,11 @@ func (s server) testMonitors(t *testing.T) {
 	monitor := schema.GroupVersionKind{Group: "monitoring.coreos.com", Version: "v1", Kind: "PodMonitor"}
 	s.awaitCondition(t, "Monitored", "True", "AsExpected", "")
 	s.await(t, monitor, namespace, "hawser-agent", "the monitor comes with its kind", there)
+	s.await(t, monitor, namespace, "hawser-operator", "so does that of the operator itself", there)
 	s.await(t, rule, namespace, "hawser", "the alerts come with their kind", there)
 	s.change(t, `{"monitoring":"None"}`)
 	s.awaitGone(t, monitor, namespace, "hawser-agent", "the monitor is not wanted any more")
+	s.awaitGone(t, monitor, namespace, "hawser-operator", "nor is that of the operator itself")
 	s.awaitGone(t, rule, namespace, "hawser", "neither are the alerts")
 	account := corev1.SchemeGroupVersion.WithKind("ServiceAccount")
 	s.awaitGone(t, account, namespace, "hawser-metrics-scraper", "neither is the account")

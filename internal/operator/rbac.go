@@ -59,7 +59,7 @@ package operator
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=rolebindings,resourceNames=hawser-agent;hawser-leader-election;hawser-manager,verbs=get;create;patch,namespace=hawser-system
 // +kubebuilder:rbac:groups=monitoring.coreos.com,resources=servicemonitors;podmonitors;prometheusrules,verbs=list;watch,namespace=hawser-system
 // +kubebuilder:rbac:groups=monitoring.coreos.com,resources=servicemonitors,resourceNames=hawser-manager,verbs=get;create;patch,namespace=hawser-system
-// +kubebuilder:rbac:groups=monitoring.coreos.com,resources=podmonitors,resourceNames=hawser-agent,verbs=get;create;patch,namespace=hawser-system
+// +kubebuilder:rbac:groups=monitoring.coreos.com,resources=podmonitors,resourceNames=hawser-agent;hawser-operator,verbs=get;create;patch,namespace=hawser-system
 // +kubebuilder:rbac:groups=monitoring.coreos.com,resources=prometheusrules,resourceNames=hawser,verbs=get;create;patch,namespace=hawser-system
 //
 // What it protects against deletion. These objects were made with the operator; their names are fixed, except
@@ -90,7 +90,7 @@ package operator
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=networkpolicies,resourceNames=hawser,verbs=delete,namespace=hawser-system
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=roles;rolebindings,resourceNames=hawser-agent;hawser-leader-election;hawser-manager,verbs=delete,namespace=hawser-system
 // +kubebuilder:rbac:groups=monitoring.coreos.com,resources=servicemonitors,resourceNames=hawser-manager,verbs=delete,namespace=hawser-system
-// +kubebuilder:rbac:groups=monitoring.coreos.com,resources=podmonitors,resourceNames=hawser-agent,verbs=delete,namespace=hawser-system
+// +kubebuilder:rbac:groups=monitoring.coreos.com,resources=podmonitors,resourceNames=hawser-agent;hawser-operator,verbs=delete,namespace=hawser-system
 // +kubebuilder:rbac:groups=monitoring.coreos.com,resources=prometheusrules,resourceNames=hawser,verbs=delete,namespace=hawser-system
 //
 // What manager and agents wrote, which goes when a VolumeManager is removed. RBAC knows no prefixes of names, so these
