@@ -227,13 +227,13 @@ func TestAVolumeThatAContainerUsesIsNotTakenOutOfItsDirectory(t *testing.T) {
 
 // The kernel keeps a mount namespace that is mounted somewhere.
 func TestAMountNamespaceThatIsMountedAndHasNoProcessIsAUse(t *testing.T) {
-	v := view{podOnly: true, table: NewTable([]Entry{{ID: 1, FSType: "nsfs", Root: "mnt:[7]", Path: "/kept"},
-		{ID: 2, FSType: "nsfs", Root: "net:[9]", Path: "/net"}})}
-	found := placeScan{}.indirect(v, map[string]bool{})
+	v := view{podOnly: true, namespace: "mnt:[1]", table: NewTable([]Entry{
+		{ID: 1, FSType: "nsfs", Root: "mnt:[7]", Path: "/kept"}, {ID: 2, FSType: "nsfs", Root: "net:[9]", Path: "/net"}})}
+	found := placeScan{}.indirect(v, map[string]bool{"mnt:[1]": true})
 	if len(found) != 1 || !strings.Contains(found[0].Use, "/kept") {
 		t.Errorf("holders with mount namespace mnt:[7], which no process is in: %v, want one with /kept", found)
 	}
-	if found := (placeScan{}).indirect(v, map[string]bool{"mnt:[7]": true}); len(found) != 0 {
+	if found := (placeScan{}).indirect(v, map[string]bool{"mnt:[1]": true, "mnt:[7]": true}); len(found) != 0 {
 		t.Errorf("holders with mount namespace mnt:[7], which a process is in: %v, want none", found)
 	}
 }
@@ -274,6 +274,16 @@ func TestACopyOfWhichTheFirstProcessSeesNothingIsFound(t *testing.T) {
 	if got := read(t, filepath.Join(s.target, "file")); got != "content" {
 		t.Errorf("file at %s after a refused removal: %q, want that of the volume", s.target, got)
 	}
+	p.End()
+	s.cleared()
+}
+
+func TestAVolumeStaysWhereMountsOfThePodAreOutsideOfTheRootOfAllItsProcesses(t *testing.T) {
+	s := newShown(t)
+	root := mkdir(t, s.dir, "..", "root")
+	p := holder.Receiver(t, fmt.Sprintf(s.groupOfPod()+elsewhere+"mount --bind / %[2]s; mount --bind %[1]s $elsewhere; "+
+		"mount --make-rprivate /; umount %[1]s; exec chroot %[2]s sh -ec 'echo ready; read end'", s.target, root))
+	s.heldBy(p, "outside of the root of all its processes")
 	p.End()
 	s.cleared()
 }

@@ -250,7 +250,7 @@ func backingDevice(loop string) (number uint64, err error) {
 // strays returns the process if it uses the filesystem through a mount that its table does not have: one that was
 // detached, or is outside of its root. The kernel need not find that in use. Such a mount may also be in a mount
 // namespace that no process is in.
-func (v view) strays(shown Entry, entered map[string]bool) []Holder {
+func (v view) strays(shown Entry, whole map[string]bool) []Holder {
 	stray := func(stat unix.Statx_t, err error) bool {
 		return err == nil && !v.table.has(int(stat.Mnt_id)) && int(stat.Dev_major) == shown.Major &&
 			int(stat.Dev_minor) == shown.Minor
@@ -277,18 +277,19 @@ func (v view) strays(shown Entry, entered map[string]bool) []Holder {
 		case stray(stat, err):
 			path, _ := os.Readlink(filepath.Join(v.dir, link)) // for the message
 			return []Holder{v.holder("uses "+path+" of a mount that was detached", false)}
-		case err == nil && v.deserted(link, stat, entered):
+		case err == nil && v.deserted(link, stat, whole):
 			return []Holder{v.holder("keeps a mount namespace without a process open", false)}
 		}
 	}
 	return nil
 }
 
-// deserted reports whether the link leads to a mount namespace that no process is in. Its mounts are in no table.
-func (p process) deserted(link string, stat unix.Statx_t, entered map[string]bool) bool {
+// deserted reports whether the link leads to a mount namespace that is not seen as a whole, so that no table has all of
+// its mounts.
+func (p process) deserted(link string, stat unix.Statx_t, whole map[string]bool) bool {
 	var own unix.Stat_t
 	if err := unix.Stat("/proc/self/ns/mnt", &own); err != nil || unix.Mkdev(stat.Dev_major, stat.Dev_minor) != own.Dev ||
-		entered[fmt.Sprintf("mnt:[%d]", stat.Ino)] {
+		whole[fmt.Sprintf("mnt:[%d]", stat.Ino)] {
 		return false
 	}
 	fd, err := unix.Open(filepath.Join(p.dir, link), unix.O_RDONLY|unix.O_CLOEXEC, 0)

@@ -74,10 +74,10 @@ func (s placeScan) check(following bool) error {
 		if len(found) > 0 {
 			holders = append(holders, v.holder("has a copy of it mounted at "+found[0].Path, false))
 		}
-		holders = append(holders, s.indirect(v, seen.entered)...)
+		holders = append(holders, s.indirect(v, seen.whole)...)
 	}
 	for _, v := range seen.ofPod {
-		holders = append(holders, v.strays(s.shown, seen.entered)...)
+		holders = append(holders, v.strays(s.shown, seen.whole)...)
 	}
 	return s.heldBy(append(holders, seen.hidden...))
 }
@@ -92,17 +92,20 @@ func (s placeScan) copied(v view, e Entry, groups map[int]bool) bool {
 }
 
 // indirect returns the process of the pod if it has mounts that need no copy in any table: overlays of directories of
-// the volume, or a mount namespace that no process is in.
-func (s placeScan) indirect(v view, entered map[string]bool) []Holder {
+// the volume, or a mount namespace that is not seen as a whole.
+func (s placeScan) indirect(v view, whole map[string]bool) []Holder {
 	if !v.podOnly {
 		return nil
+	}
+	if !whole[v.namespace] {
+		return []Holder{v.holder("is in a mount namespace with mounts outside of the root of all its processes", false)}
 	}
 	for _, e := range v.table.entries {
 		switch {
 		case e.FSType == overlay && slices.ContainsFunc(e.layers(),
 			func(dir string) bool { return s.contains(v.table, dir) }):
 			return []Holder{v.holder("has an overlay of it mounted at "+e.Path, false)}
-		case e.FSType == nsfs && strings.HasPrefix(e.Root, "mnt:[") && !entered[e.Root]:
+		case e.FSType == nsfs && strings.HasPrefix(e.Root, "mnt:[") && !whole[e.Root]:
 			return []Holder{v.holder("keeps a mount namespace without a process at "+e.Path, false)}
 		}
 	}
@@ -195,6 +198,8 @@ func (s placeScan) heldBy(holders []Holder) error {
 type view struct {
 	process
 	table *Table
+	// namespace is the mount namespace.
+	namespace string
 	// podOnly: a process of the pod has the table, and the node itself does not.
 	podOnly bool
 }
@@ -205,8 +210,8 @@ type surveyed struct {
 	views []view
 	// processes are all processes. ofPod are those of the pod.
 	processes, ofPod []view
-	// entered are the mount namespaces that processes are in.
-	entered map[string]bool
+	// whole are the mount namespaces of which a process has the whole as its root.
+	whole map[string]bool
 	// hidden are the processes of the pod that cannot be examined.
 	hidden []Holder
 }
@@ -246,7 +251,7 @@ var (
 // may have ended before the others. It goes on until nothing that has come meanwhile has a table of its own.
 func (s placeScan) survey() (*surveyed, error) {
 	all := surveyor{scan: s, seen: map[string]bool{}, asked: map[int]bool{}, tables: map[string]*Table{}}
-	all.entered = map[string]bool{}
+	all.whole = map[string]bool{}
 	for _, of := range []string{"self", "1"} {
 		if namespace, err := os.Readlink(filepath.Join("/proc", of, "ns", "mnt")); err == nil {
 			all.node = append(all.node, namespace)
@@ -309,7 +314,8 @@ func (s *surveyor) examine(p process) error {
 	ofPod := s.scan.PodUID != "" && podOf(string(groups)) == s.scan.PodUID
 	namespace := p.namespace()
 	podOnly := ofPod && !slices.Contains(s.node, namespace)
-	s.entered[namespace] = true
+	root, _ := os.Readlink(filepath.Join(p.dir, "root"))
+	s.whole[namespace] = s.whole[namespace] || root == "/"
 	table, first, err := p.table(s.tables, ofPod, func(t *Table) *Table { return s.scan.relevant(t, podOnly) })
 	if errors.Is(err, fs.ErrPermission) { // a security policy hides it even from root
 		if ofPod {
@@ -320,7 +326,7 @@ func (s *surveyor) examine(p process) error {
 	if err != nil {
 		return err
 	}
-	v := view{process: p, table: table, podOnly: podOnly}
+	v := view{process: p, table: table, namespace: namespace, podOnly: podOnly}
 	if first {
 		s.views = append(s.views, v)
 		if s.copies += len(table.entries); s.copies > mostCopies {
