@@ -52,8 +52,8 @@ func TestTheManagerUnderAnotherNamespaceAndName(t *testing.T) {
 	}
 }
 
-// TestTheManagerOnARealAPIServer runs the whole program: it is ready while the policies are applied and those of no other
-// installation, and shows its metrics to nobody without a token.
+// TestTheManagerOnARealAPIServer runs the whole program. It is ready while the policies are applied and those of no
+// other installation, and refuses its metrics to a client without a token.
 func TestTheManagerOnARealAPIServer(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	config, c := apiserver.Start(t)
@@ -90,7 +90,8 @@ func TestTheManagerOnARealAPIServer(t *testing.T) {
 	endpoints.Await(t, "the policies are in force", "http://"+o.healthAddr+"/readyz", http.StatusOK)
 	awaitRenewed(t, c, namespace)
 
-	second := apiserver.Kustomization{Resources: []string{"admission"}, Namespace: namespace, NamePrefix: "second-"}.Write(t)
+	second := apiserver.Kustomization{Resources: []string{"admission"}, Namespace: namespace,
+		NamePrefix: "second-"}.Write(t)
 	apiserver.Kubectl(t, admin, "", "apply", "-k", second)
 	endpoints.Await(t, "Hawser is installed twice", "http://"+o.healthAddr+"/readyz", http.StatusInternalServerError)
 	apiserver.Kubectl(t, admin, "", "delete", "-k", second)
