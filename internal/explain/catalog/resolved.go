@@ -110,7 +110,7 @@ var resolved = []Entry{
 			"kubectl get node {node} --show-labels"}},
 	{Code: "HWS120", Reason: volumesv1alpha1.ReasonAdmissionPolicyMissing, Level: Problem, Depth: Root, Acts: Cluster,
 		Says: "An admission policy of Hawser is not known to be in force. Nothing new is attached until it is.",
-		Way:  "Apply the policies again.",
+		Way:  "Apply the policies again. If the message names two, remove the second installation of Hawser.",
 		Run: []string{"kubectl get validatingadmissionpolicies,validatingadmissionpolicybindings",
 			"kubectl apply -k config/admission"}},
 }
