@@ -32,6 +32,7 @@ import (
 	"github.com/hawser-io/hawser/test/alerts/scale"
 	"github.com/hawser-io/hawser/test/alerts/situations"
 	"github.com/hawser-io/hawser/test/apiserver"
+	"github.com/hawser-io/hawser/test/endpoints"
 	"github.com/hawser-io/hawser/test/system"
 )
 
@@ -133,7 +134,7 @@ func start(ctx context.Context) (*suite, error) {
 		return nil, err
 	}
 	for _, name := range []string{manager, operator, nodeA, nodeB, nodeC, kubeStateMetrics, telemetry, prometheus} {
-		if s.addresses[name], err = freeAddress(ctx); err != nil {
+		if s.addresses[name], err = endpoints.Free(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -163,15 +164,6 @@ func start(ctx context.Context) (*suite, error) {
 		}
 	}
 	return s, s.monitor(ctx)
-}
-
-// freeAddress returns an address of this machine that nothing listens on.
-func freeAddress(ctx context.Context) (string, error) {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("finding a free port: %w", err)
-	}
-	return l.Addr().String(), l.Close()
 }
 
 // monitor starts kube-state-metrics, the receiver and Prometheus.

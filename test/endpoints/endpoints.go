@@ -9,7 +9,9 @@ package endpoints
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"testing"
@@ -24,14 +26,26 @@ const patience = time.Minute
 // FreeAddress returns an address of this machine that nothing listens on.
 func FreeAddress(t *testing.T) string {
 	t.Helper()
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	address, err := Free(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
+	return address
+}
+
+// Free returns an address of this machine that nothing listens on. The kernel takes ports from 32768 on for connections
+// and for listeners without a port, so those could be in use before the caller listens.
+func Free(ctx context.Context) (string, error) {
+	var last error
+	for range 100 {
+		//nolint:gosec // any free port will do
+		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(10000)))
+		if err == nil {
+			return listener.Addr().String(), listener.Close()
+		}
+		last = err
 	}
-	return listener.Addr().String()
+	return "", fmt.Errorf("finding a free port: %w", last)
 }
 
 // Await waits until a GET of the URL, without a token, is answered with the status. Nothing announces that.
