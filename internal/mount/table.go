@@ -76,9 +76,10 @@ func ReadTable(path string) (*Table, error) {
 }
 
 // Parse parses the content of a mountinfo file. An invalid line is an error, because a missing mount would count as not
-// mounted. A line may have any length: it contains a path in a volume, and the volume's users make its directories.
+// mounted. A line may have any length: it contains a path in a volume, and the volume's users make its directories. The
+// libraries limit it to 64 KiB (moby/sys/mountinfo) or leave the kernel's escapes in the paths (mount-utils).
 func Parse(data []byte) (*Table, error) {
-	var entries []Entry
+	entries := make([]Entry, 0, bytes.Count(data, []byte("\n")))
 	for line := range bytes.Lines(data) {
 		e, err := parseEntry(string(bytes.TrimSuffix(line, []byte("\n"))))
 		if err != nil {
@@ -98,19 +99,18 @@ func parseEntry(line string) (e Entry, err error) {
 		return e, errors.New("fields are missing")
 	}
 	major, minor, _ := strings.Cut(m[2], ":")
-	for to, text := range map[*int]string{&e.ID: m[0], &e.ParentID: m[1], &e.Major: major, &e.Minor: minor} {
-		if *to, err = strconv.Atoi(text); err != nil {
-			return e, err
-		}
-	}
-	for to, text := range map[*string]string{&e.Root: m[3], &e.Path: m[4], &e.FSType: f[0], &e.Source: f[1]} {
-		if *to, err = unescape(text); err != nil {
-			return e, err
-		}
-	}
+	var errs [8]error
+	e.ID, errs[0] = strconv.Atoi(m[0])
+	e.ParentID, errs[1] = strconv.Atoi(m[1])
+	e.Major, errs[2] = strconv.Atoi(major)
+	e.Minor, errs[3] = strconv.Atoi(minor)
+	e.Root, errs[4] = unescape(m[3])
+	e.Path, errs[5] = unescape(m[4])
+	e.FSType, errs[6] = unescape(f[0])
+	e.Source, errs[7] = unescape(f[1])
 	e.Options, e.SuperOptions = splitOptions(m[5]), splitOptions(f[2])
 	e.PeerGroup, e.Master = peerGroup(m[6:], "shared:"), peerGroup(m[6:], "master:")
-	return e, nil
+	return e, errors.Join(errs[:]...)
 }
 
 // unescape replaces the kernel's escapes: a backslash and three octal digits.

@@ -10,7 +10,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -32,6 +31,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/test/apiserver"
+	"github.com/hawser-io/hawser/test/endpoints"
 )
 
 const patience = time.Minute
@@ -75,27 +75,18 @@ func (e *exporter) logged() string {
 	return e.log.String()
 }
 
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close() //nolint:errcheck // it served nothing
-	return l.Addr().(*net.TCPAddr).Port
-}
-
 // export runs kube-state-metrics on the file that we ship, until the test ends.
 func export(t *testing.T, c *rest.Config) *exporter {
 	t.Helper()
-	port := freePort(t)
-	e := &exporter{url: fmt.Sprintf("http://127.0.0.1:%d/metrics", port)}
+	address := endpoints.FreeAddress(t)
+	host, port, _ := net.SplitHostPort(address)
+	_, telemetryPort, _ := net.SplitHostPort(endpoints.FreeAddress(t))
+	e := &exporter{url: "http://" + address + "/metrics"}
 	ctx, cancel := context.WithCancel(context.Background())
 	command := exec.CommandContext(ctx, program, "--kubeconfig="+kubeconfig(t, c), "--custom-resource-state-only",
 		"--custom-resource-state-config-file="+
 			filepath.Join(apiserver.Root(), "config", "kube-state-metrics", "custom-resource-state.yaml"),
-		"--host=127.0.0.1", fmt.Sprintf("--port=%d", port),
-		"--telemetry-host=127.0.0.1", fmt.Sprintf("--telemetry-port=%d", freePort(t)))
+		"--host="+host, "--port="+port, "--telemetry-host="+host, "--telemetry-port="+telemetryPort)
 	command.Stdout, command.Stderr = e, e
 	if err := command.Start(); err != nil {
 		cancel()
