@@ -71,8 +71,8 @@ func (e *HeldError) Error() string {
 // the answer is unknown.
 //
 // The kernel decides: CheckFree opens the device exclusively, which fails while a filesystem or another device is on
-// it. That does not detect a process that only has a raw device open. With raw, CheckFree also reads the descriptors of
-// all processes.
+// it. That does not detect a process that only has a raw device open or mapped. With raw, CheckFree also asks every
+// thread of every process. A process of a pod that cannot be examined counts as a user.
 func (m *Mounter) CheckFree(ctx context.Context, d Device, raw bool) error {
 	return m.run(ctx, reads, "exclusive open", d.number(), func() error {
 		now, busy, err := openExclusively(d)
@@ -82,7 +82,7 @@ func (m *Mounter) CheckFree(ctx context.Context, d Device, raw bool) error {
 		if now.Path == "" || !busy && !raw {
 			return nil
 		}
-		holders, err := holdersOf(now)
+		holders, err := holdersOf(now, raw && !busy)
 		if err != nil {
 			return fmt.Errorf("finding the users of %s: %w", now.Path, err)
 		}
@@ -164,40 +164,66 @@ func (d Device) open(flags int) (int, error) {
 	return fd, nil
 }
 
-// holdersOf finds the processes that have the device mounted or open, and the devices that are made of it. It ignores
-// this process.
-func holdersOf(d Device) ([]Holder, error) {
+// holdersOf finds the processes that have the device mounted, open or mapped, and the devices that are made of it. It
+// ignores this process. With all, a pod's process that cannot be examined is one of them: no other answer protects the
+// device. The node's own processes use no device of a volume.
+//
+// A process may start another one and end before it is asked. So what has started meanwhile is asked too.
+func holdersOf(d Device, all bool) ([]Holder, error) {
 	holders, err := devicesOver(d)
 	if err != nil {
 		return nil, err
 	}
-	pids, err := processes()
-	if err != nil {
-		return nil, err
-	}
-	tables := map[string]*Table{}
-	for _, pid := range pids {
-		found, err := usesOf(pid, d, tables)
-		switch {
-		case ended(err) || errors.Is(err, fs.ErrPermission):
-			// The process has ended, or a security policy hides it even from root.
-		case err != nil:
-			return nil, fmt.Errorf("reading process %d: %w", pid, err)
+	const rounds = 3
+	asked, tables, files := map[int]bool{}, map[string]*Table{}, map[string]bool{}
+	for range rounds {
+		pids, err := processes()
+		if err != nil {
+			return nil, err
 		}
-		holders = append(holders, found...)
+		for _, pid := range pids {
+			if asked[pid] {
+				continue
+			}
+			asked[pid] = true
+			found, err := usesOf(pid, d, tables, files)
+			switch {
+			case errors.Is(err, fs.ErrPermission): // a security policy hides it even from root
+				if h := processOf(pid).holder("cannot be examined", true); all && h.PodUID != "" {
+					found = append(found, h)
+				}
+			case ended(err):
+			case err != nil:
+				return nil, fmt.Errorf("reading process %d: %w", pid, err)
+			}
+			holders = append(holders, found...)
+		}
 	}
 	return holders, nil
 }
 
-// usesOf lists how the process uses the device, as its first thread that lives shows.
-func usesOf(pid int, d Device, tables map[string]*Table) (found []Holder, err error) {
+// usesOf lists how the process uses the device. Each of its threads may have descriptors, a root and mounts of its own.
+func usesOf(pid int, d Device, tables map[string]*Table, files map[string]bool) ([]Holder, error) {
 	all, err := threads(pid)
-	for _, thread := range all {
-		if found, err = thread.uses(d, tables); !ended(err) {
-			break
-		}
+	if err != nil {
+		return nil, err
 	}
-	return found, err
+	var holders []Holder
+	var asked []process
+	for _, thread := range all {
+		if slices.ContainsFunc(asked, thread.sharesFiles) {
+			continue
+		}
+		found, err := thread.uses(d, tables, files)
+		if ended(err) {
+			continue
+		}
+		if err != nil {
+			return holders, err
+		}
+		holders, asked = append(holders, found...), append(asked, thread)
+	}
+	return holders, nil
 }
 
 // devicesOver finds the devices that the kernel made of this device: device mapper and similar, and loop devices.
@@ -265,7 +291,7 @@ func (v view) strays(shown Entry, whole map[string]bool) []Holder {
 			links = append(links, filepath.Join("fd", e.Name()))
 		}
 	}
-	mapped, err := v.mapped(shown)
+	mapped, err := v.mapped(ofMounts(shown))
 	if err != nil && !ended(err) {
 		return []Holder{v.holder("cannot be examined", false)}
 	}

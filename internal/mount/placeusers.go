@@ -250,7 +250,7 @@ var (
 // survey examines all threads: each may have a mount namespace and a root of its own, and the first thread of a process
 // may have ended before the others. It goes on until nothing that has come meanwhile has a table of its own.
 func (s placeScan) survey() (*surveyed, error) {
-	all := surveyor{scan: s, seen: map[string]bool{}, asked: map[int]bool{}, tables: map[string]*Table{}}
+	all := surveyor{scan: s, seen: map[string]bool{}, asked: map[int][]process{}, tables: map[string]*Table{}}
 	all.whole = map[string]bool{}
 	for _, of := range []string{"self", "1"} {
 		if namespace, err := os.Readlink(filepath.Join("/proc", of, "ns", "mnt")); err == nil {
@@ -274,9 +274,9 @@ type surveyor struct {
 	scan placeScan
 	// node are the mount namespaces of the node and of this process.
 	node []string
-	// seen are the threads, by their directories in /proc, and asked the processes that are in the result.
+	// seen are the threads, by their directories in /proc, and asked those of each process that are in the result.
 	seen   map[string]bool
-	asked  map[int]bool
+	asked  map[int][]process
 	tables map[string]*Table
 	// copies counts the mounts in the tables.
 	copies int
@@ -333,10 +333,10 @@ func (s *surveyor) examine(p process) error {
 			return errTooMany
 		}
 	}
-	if s.asked[p.pid] {
+	if slices.ContainsFunc(s.asked[p.pid], p.sharesFiles) {
 		return nil
 	}
-	s.asked[p.pid] = true
+	s.asked[p.pid] = append(s.asked[p.pid], p)
 	s.processes = append(s.processes, v)
 	if ofPod {
 		s.ofPod = append(s.ofPod, v)

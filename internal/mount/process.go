@@ -38,30 +38,51 @@ func processes() ([]int, error) {
 
 // process is a process of the node, with the directory of one of its threads in /proc.
 type process struct {
-	pid int
-	dir string
+	pid, thread int
+	dir         string
 }
 
-// threads are the threads of the process. Each may have a mount namespace and a root of its own. The first one may have
-// ended before the others: then it shows nothing of what they use.
+// processOf is the process as its first thread shows it.
+func processOf(pid int) process { return threadOf(pid, pid) }
+
+func threadOf(pid, thread int) process {
+	return process{pid: pid, thread: thread,
+		dir: filepath.Join("/proc", strconv.Itoa(pid), "task", strconv.Itoa(thread))}
+}
+
+// threads are the threads of the process. Each may have descriptors, a mount namespace and a root of its own. The first
+// one may have ended before the others: then it shows nothing of what they use.
 func threads(pid int) ([]process, error) {
-	first := filepath.Join("/proc", strconv.Itoa(pid), "task", strconv.Itoa(pid))
-	dirs, err := filepath.Glob(filepath.Join(filepath.Dir(first), "*"))
-	if err != nil {
+	first := processOf(pid)
+	all := []process{first}
+	entries, err := os.ReadDir(filepath.Dir(first.dir))
+	if err != nil && !ended(err) {
 		return nil, err
 	}
-	all := []process{{pid: pid, dir: first}}
-	for _, dir := range dirs {
-		if dir != first {
-			all = append(all, process{pid: pid, dir: dir})
+	for _, e := range entries {
+		if thread, err := strconv.Atoi(e.Name()); err == nil && thread != pid {
+			all = append(all, threadOf(pid, thread))
 		}
 	}
 	return all, nil
 }
 
+// sharesFiles reports whether the kernel knows that both threads have the same descriptors, the same root and the same
+// mounts. A kernel that does not answer has every thread asked.
+func (p process) sharesFiles(o process) bool {
+	const kcmpFiles, kcmpFS = 2, 3
+	return p.same(o, kcmpFiles) && p.same(o, kcmpFS) && p.namespace() == o.namespace()
+}
+
+// same asks the kernel whether both threads share a resource.
+func (p process) same(o process, kind uintptr) bool {
+	order, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(p.thread), uintptr(o.thread), kind, 0, 0, 0)
+	return errno == 0 && order == 0
+}
+
 // uses lists how the process uses the device. Processes with the same view of the mounts report them once, for the
-// first of them.
-func (p process) uses(d Device, tables map[string]*Table) ([]Holder, error) {
+// first of them. files are the mapped files that were examined before.
+func (p process) uses(d Device, tables map[string]*Table, files map[string]bool) ([]Holder, error) {
 	mounted := func(e Entry) bool {
 		return e.Major == int(d.Major) && e.Minor == int(d.Minor) || e.Major == 0 && e.Source == d.Path
 	}
@@ -74,7 +95,36 @@ func (p process) uses(d Device, tables map[string]*Table) ([]Holder, error) {
 		holders = append(holders, p.holder("has it mounted at "+entries[0].Path, false))
 	}
 	opened, err := p.opened(d, table)
-	return append(holders, opened...), err
+	if err != nil || len(opened) > 0 {
+		return append(holders, opened...), err
+	}
+	mapped, err := p.mapsDevice(d, table, files)
+	return append(holders, mapped...), err
+}
+
+// mapsDevice returns the process if it has the device itself mapped, which no descriptor need show.
+func (p process) mapsDevice(d Device, table *Table, files map[string]bool) ([]Holder, error) {
+	mapped, err := p.mapped(func(major, minor int) bool { return !table.remotes[[2]int{major, minor}] })
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range mapped {
+		if files[m.file] {
+			continue
+		}
+		stat, err := p.stat(filepath.Join("..", "..", "map_files", m.addresses))
+		if errors.Is(err, fs.ErrPermission) {
+			return nil, err
+		}
+		if err != nil {
+			continue // unmapped meanwhile
+		}
+		if stat.Mode&unix.S_IFMT == unix.S_IFBLK && stat.Rdev_major == d.Major && stat.Rdev_minor == d.Minor {
+			return []Holder{p.holder("has it mapped as "+m.path, true)}, nil
+		}
+		files[m.file] = true
+	}
+	return nil, nil
 }
 
 // table returns the mount table of the process. It is read once for each mount namespace and root: a table has only
@@ -129,6 +179,9 @@ func (p process) opened(d Device, table *Table) ([]Holder, error) {
 	var found []Holder
 	for _, e := range entries {
 		path, err := os.Readlink(filepath.Join(p.dir, "fd", e.Name()))
+		if errors.Is(err, fs.ErrPermission) {
+			return nil, err
+		}
 		if err != nil || !strings.HasPrefix(path, "/") {
 			continue // closed, or not a file
 		}
@@ -175,7 +228,7 @@ func (p process) usesMounts(mounts []Entry) ([]Holder, error) {
 			return []Holder{p.holder("has "+path+" open", false)}, nil
 		}
 	}
-	mapped, err := p.mapped(mounts...)
+	mapped, err := p.mapped(ofMounts(mounts...))
 	if err != nil || len(mapped) == 0 {
 		return nil, err
 	}
@@ -191,10 +244,13 @@ func (p process) stat(link string) (unix.Statx_t, error) {
 }
 
 // mapping is a part of a process's memory that has the content of a file.
-type mapping struct{ addresses, path string }
+type mapping struct {
+	// file is the number of the file's device and of its inode.
+	addresses, file, path string
+}
 
-// mapped are the mappings of files of the filesystems that the mounts show.
-func (p process) mapped(mounts ...Entry) ([]mapping, error) {
+// mapped are the mappings of files of filesystems with these device numbers.
+func (p process) mapped(of func(major, minor int) bool) ([]mapping, error) {
 	data, err := os.ReadFile(filepath.Join(p.dir, "maps"))
 	if err != nil {
 		return nil, err
@@ -205,13 +261,19 @@ func (p process) mapped(mounts ...Entry) ([]mapping, error) {
 		if len(fields) < 6 {
 			continue
 		}
-		for _, e := range mounts {
-			if fields[3] == fmt.Sprintf("%02x:%02x", e.Major, e.Minor) {
-				found = append(found, mapping{addresses: fields[0], path: fields[5]})
-			}
+		var major, minor int
+		if n, err := fmt.Sscanf(fields[3], "%x:%x", &major, &minor); n == 2 && err == nil && of(major, minor) {
+			found = append(found, mapping{addresses: fields[0], file: fields[3] + " " + fields[4], path: fields[5]})
 		}
 	}
 	return found, nil
+}
+
+// ofMounts reports whether a device number is that of the filesystem of one of the mounts.
+func ofMounts(mounts ...Entry) func(major, minor int) bool {
+	return func(major, minor int) bool {
+		return slices.ContainsFunc(mounts, func(e Entry) bool { return e.Major == major && e.Minor == minor })
+	}
 }
 
 // descriptor is what fdinfo contains about a file descriptor.

@@ -64,6 +64,8 @@ type Table struct {
 	byResolved map[string][]int
 	// omitted are the IDs of mounts that only has left out, in order.
 	omitted []int
+	// remotes are the device numbers of the remote filesystems of the table that only was called on.
+	remotes map[[2]int]bool
 }
 
 // ReadTable reads a mountinfo file. Since Linux 5.8 it contains every mount that exists throughout the read.
@@ -280,13 +282,17 @@ func (t *Table) filter(keep func(Entry) bool) []Entry {
 	return found
 }
 
-// only is the table without the mounts that are not to be kept. Of these it has the IDs that are to be noted. A pod may
-// have a hundred thousand mounts in each of many mount namespaces.
+// only is the table without the mounts that are not to be kept. Of these it has the IDs that are to be noted, and the
+// device numbers of remote filesystems. A pod may have a hundred thousand mounts in each of many mount namespaces.
 func (t *Table) only(keep, note func(Entry) bool) *Table {
 	kept := NewTable(t.filter(keep))
+	kept.remotes = map[[2]int]bool{}
 	for _, e := range t.entries {
 		if note(e) && !keep(e) {
 			kept.omitted = append(kept.omitted, e.ID)
+		}
+		if e.remote() {
+			kept.remotes[[2]int{e.Major, e.Minor}] = true
 		}
 	}
 	slices.Sort(kept.omitted)

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -135,9 +136,13 @@ func (d detacher) writeDetaching(
 			why.MountTableOnly = true
 			why.Message += "; the volume has no block device, so this rests on the node's mount table alone"
 		}
+		old := handshake.AttachmentOf(nvs, f.Volume)
+		if !forced && old != nil && old.VolumeMode == corev1.PersistentVolumeBlock {
+			why.Message += "; for a raw device this rests on a search of all processes, because no open of it excludes others"
+		}
 		why.Time, why.BootID = metav1.NewTime(d.clock.Now()), nvs.Status.BootID
 		written = true
-		entry := decision.DetachingEntry(f, handshake.AttachmentOf(nvs, f.Volume), uid, name, *why)
+		entry := decision.DetachingEntry(f, old, uid, name, *why)
 		return func(nvs *volumesv1alpha1.NodeVolumeState) { decision.PutEntry(nvs, entry) }, nil
 	})
 	if err != nil {

@@ -199,13 +199,25 @@ func TestAnOutageIsNoEvidenceAgainstANode(t *testing.T) {
 	}
 }
 
-func TestTheEvidenceReportsThatItRestsOnTheMountTableAlone(t *testing.T) {
-	for _, uid := range []types.UID{"1", "another"} {
+func TestTheEvidenceReportsWhatTheReleaseRestsOn(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		mode    corev1.PersistentVolumeMode
+		release types.UID
+		table   bool
+		search  bool
+	}{
+		{name: "the mount table alone", release: "1", table: true},
+		{name: "the kernel, of this attachment", release: "another"},
+		{name: "a search of all processes", mode: corev1.PersistentVolumeBlock, search: true},
+	} {
 		state := reported("a")
 		state.Spec.Attachments = []volumesv1alpha1.NodeAttachment{
-			{VolumeName: "v", AttachmentUID: "1", State: volumesv1alpha1.AttachmentAttached},
+			{VolumeName: "v", AttachmentUID: "1", State: volumesv1alpha1.AttachmentAttached, VolumeMode: test.mode},
 		}
-		state.Status.MountTableReleases = []volumesv1alpha1.MountTableRelease{{VolumeName: "v", AttachmentUID: uid}}
+		state.Status.MountTableReleases = []volumesv1alpha1.MountTableRelease{
+			{VolumeName: "v", AttachmentUID: test.release},
+		}
 		c, _ := over(t, state)
 		c.Events = events.NewFakeRecorder(1)
 		n := on("a", va("1", "held", "attached"), entry(handshake.Attached, "1"))
@@ -219,10 +231,10 @@ func TestTheEvidenceReportsThatItRestsOnTheMountTableAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		e := handshake.AttachmentOf(nvs, "v").Evidence
-		if e == nil || e.Type != volumesv1alpha1.EvidenceAgentReleased || e.MountTableOnly != (uid == "1") ||
-			strings.Contains(e.Message, "mount table") != e.MountTableOnly {
-			t.Errorf("evidence of volume v, with a mount table release for attachment %s: %+v; want AgentReleased, by the "+
-				"table alone: %t", uid, e, uid == "1")
+		if e == nil || e.Type != volumesv1alpha1.EvidenceAgentReleased || e.MountTableOnly != test.table ||
+			strings.Contains(e.Message, "mount table") != test.table ||
+			strings.Contains(e.Message, "search of all processes") != test.search {
+			t.Errorf("evidence that rests on %s: %+v; want AgentReleased that says so", test.name, e)
 		}
 	}
 }
