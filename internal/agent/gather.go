@@ -51,6 +51,9 @@ func (a *Agent) gather(ctx context.Context, v *operation.Volume) (plan.Facts, er
 	if f.Intents, err = a.intentsOf(ctx, v); err != nil {
 		return plan.Facts{}, err
 	}
+	if r := v.Record; r != nil && r.Incomplete {
+		r.Uses, r.Incomplete = append(r.Uses, f.Missed()...), false
+	}
 	v.Seed(f.Intents, a.Clock.Now())
 	table, err := a.Mounts.Table()
 	if err != nil {

@@ -147,6 +147,28 @@ func (f Facts) Joined() []record.Use {
 	return uses
 }
 
+// Missed are the uses that an incomplete record lacks: any intent of the volume may have been published before the
+// record was lost. A publication whose intent does not exist either is not found here. Its mount keeps the volume from
+// being unstaged.
+func (f Facts) Missed() []record.Use {
+	if f.Entry == nil {
+		f.Entry = &volumesv1alpha1.NodeAttachment{VolumeMode: f.Record.Mode}
+	}
+	var missed []record.Use
+	for _, i := range f.Intents {
+		u := f.UseFor(i)
+		if u.Path == "" || i.Spec.Publisher == volumesv1alpha1.PublisherKubelet || f.Record.UseOf(i.UID) != nil {
+			continue
+		}
+		u.Phase, u.BootID = record.PhaseUncertain, f.Now.BootID
+		if u.Type == volumesv1alpha1.PublicationDevice {
+			u.Bound = f.Paths.Bound(f.Record.VolumeSource(), i.UID)
+		}
+		missed = append(missed, u)
+	}
+	return missed
+}
+
 // UseFor is the use that the intent asks for.
 func (f Facts) UseFor(i *volumesv1alpha1.VolumeAttachmentIntent) record.Use {
 	u := record.Use{Intent: referenceTo(i), Want: volumesv1alpha1.DesiredStaged}

@@ -79,6 +79,12 @@ func (at attacher) confirm(ctx context.Context, f *decision.Facts, n *decision.N
 			"the NodeVolumeState of node %s is full; detach other volumes first", n.Name,
 		))
 		return nil
+	case errors.Is(err, nodestate.ErrShare):
+		n.SetWait(volumesv1alpha1.ReasonNodeStateTooLarge, fmt.Sprintf(
+			"the volumes of namespace %s have as much of the NodeVolumeState of node %s as is left for those of all other "+
+				"namespaces; detach other volumes of this namespace first", entry.Namespace, n.Name,
+		))
+		return nil
 	case err != nil:
 		return fmt.Errorf("writing Attached: %w", err)
 	}
