@@ -62,6 +62,7 @@ func TestLifeOfVolumesOnANode(t *testing.T) {
 		"after a reboot everything is mounted again":                          testReboot,
 		"a node state made anew gets the whole report":                        testStateAnew,
 		"a hundred intents at once cost few writes":                           testHundred,
+		"many uses of one volume are counted, and end after a restart": testManyUses,
 		"all requests are about the agent's own node":                         testOwnNode,
 		"Ready Unknown of an unreachable agent is taken back":                 testTakenBack,
 		"a second agent waits for the end of the first":                       testLock,
@@ -507,6 +508,41 @@ func testHundred(t *testing.T, c *cluster) {
 		t.Errorf("%d writes of the node's state and %d of intents, want at most %d and %d", states, others, many,
 			many+many/10)
 	}
+}
+
+// testManyUses: the API lists fewer uses than the record has, and the record decides.
+func testManyUses(t *testing.T, c *cluster) {
+	const many = 5 * volumesv1alpha1.ShownPublications
+	n, v, a := c.attached(t)
+	n.timeout = patience
+	other := testVolume{handle: "of-another-tenant"}
+	n.attach(other, "uid-2")
+	data := n.want(other, "data")
+	var intents []*volumesv1alpha1.VolumeAttachmentIntent
+	for k := range many {
+		intents = append(intents, n.want(v, fmt.Sprintf("%s-%d", strings.Repeat("use", 80), k)))
+	}
+	for _, i := range append(intents, data) {
+		n.ready(i)
+	}
+	shown := func(s *volumesv1alpha1.NodeVolumeState) bool {
+		l := handshake.VolumeOf(s, v.name())
+		return l != nil && l.InUse && int(l.PublicationCount) == many &&
+			len(l.Publications) == volumesv1alpha1.ShownPublications
+	}
+	n.state("some publications, and how many there are", shown)
+	a.stop()
+	n.start()
+	n.state("the same after a restart", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return shown(s) && meta.IsStatusConditionTrue(s.Status.Conditions, volumesv1alpha1.ConditionReady)
+	})
+	n.release(data)
+	n.gone(other)
+	for _, i := range intents {
+		n.release(i)
+	}
+	n.gone(v)
+	n.nothingLeft()
 }
 
 func testOwnNode(t *testing.T, c *cluster) {

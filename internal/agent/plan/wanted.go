@@ -147,26 +147,29 @@ func (f Facts) Joined() []record.Use {
 	return uses
 }
 
-// Missed are the uses that an incomplete record lacks: any intent of the volume may have been published before the
-// record was lost. A publication whose intent does not exist either is not found here. Its mount keeps the volume from
-// being unstaged.
-func (f Facts) Missed() []record.Use {
-	if f.Entry == nil {
-		f.Entry = &volumesv1alpha1.NodeAttachment{VolumeMode: f.Record.Mode}
+// Complete adds to an incomplete record the uses that it lacks: any intent of the volume may have been published before
+// the record was lost. A publication whose intent does not exist either is not found here. Its mount keeps the volume
+// from being unstaged.
+func (f Facts) Complete() {
+	r := f.Record
+	if r == nil || !r.Incomplete {
+		return
 	}
-	var missed []record.Use
+	if f.Entry == nil {
+		f.Entry = &volumesv1alpha1.NodeAttachment{VolumeMode: r.Mode}
+	}
 	for _, i := range f.Intents {
 		u := f.UseFor(i)
-		if u.Path == "" || i.Spec.Publisher == volumesv1alpha1.PublisherKubelet || f.Record.UseOf(i.UID) != nil {
+		if u.Path == "" || i.Spec.Publisher == volumesv1alpha1.PublisherKubelet || r.UseOf(i.UID) != nil {
 			continue
 		}
 		u.Phase, u.BootID = record.PhaseUncertain, f.Now.BootID
 		if u.Type == volumesv1alpha1.PublicationDevice {
-			u.Bound = f.Paths.Bound(f.Record.VolumeSource(), i.UID)
+			u.Bound = f.Paths.Bound(r.VolumeSource(), i.UID)
 		}
-		missed = append(missed, u)
+		r.Uses = append(r.Uses, u)
 	}
-	return missed
+	r.Incomplete = false
 }
 
 // UseFor is the use that the intent asks for.
