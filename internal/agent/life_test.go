@@ -62,7 +62,7 @@ func TestLifeOfVolumesOnANode(t *testing.T) {
 		"after a reboot everything is mounted again":                          testReboot,
 		"a node state made anew gets the whole report":                        testStateAnew,
 		"a hundred intents at once cost few writes":                           testHundred,
-		"many uses of one volume are counted, and end after a restart": testManyUses,
+		"many uses of one volume are counted, and end after a restart":        testManyUses,
 		"all requests are about the agent's own node":                         testOwnNode,
 		"Ready Unknown of an unreachable agent is taken back":                 testTakenBack,
 		"a second agent waits for the end of the first":                       testLock,

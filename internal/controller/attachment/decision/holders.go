@@ -98,7 +98,7 @@ func (n *Node) describeHolders(namespace string) string {
 // RefusalOf of an intent that others keep out of its node.
 func RefusalOf(f *Facts, refused *Node, i *Intent) *Finding {
 	if !f.SingleUser {
-		return tooManyUses(refused)
+		return tooManyUses(refused, i)
 	}
 	for _, n := range f.Nodes {
 		if len(n.Wanted)+len(n.Leaving) == 0 {

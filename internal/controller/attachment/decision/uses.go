@@ -11,41 +11,76 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// limitUses keeps out the youngest of the intents that exceed what a node takes of one volume. An intent that is pinned
-// stays: the agent may have begun to carry it out. Intents of the kubelet's cost the agent nothing.
+// limitUses keeps out the youngest of the intents that exceed what a node takes of one volume, or of one namespace. An
+// intent that is pinned stays: the agent may have begun to carry it out. Intents of the kubelet's cost the agent
+// nothing.
 func limitUses(f *Facts) {
-	waits := func(i *Intent) bool { return i.ByAgent() && !i.Pinned() && i.mayAttach() }
 	for _, n := range f.Nodes {
-		free := volumesv1alpha1.MaxUses
-		var waiting []*Intent
-		for _, i := range append(slices.Clone(n.Leaving), n.Wanted...) {
-			if i.ByAgent() && i.Pinned() {
-				free--
-			}
-		}
-		for _, i := range n.Wanted {
-			if waits(i) {
-				waiting = append(waiting, i)
-			}
-		}
-		if len(waiting) <= max(free, 0) {
-			continue
-		}
-		slices.SortFunc(waiting, func(i, j *Intent) int {
-			if i.older(j) {
-				return -1
-			}
-			return 1
-		})
-		n.Refused = append(n.Refused, waiting[max(free, 0):]...)
-		first := waiting[max(free, 0)]
-		n.Wanted = slices.DeleteFunc(slices.Clone(n.Wanted), func(i *Intent) bool { return waits(i) && !i.older(first) })
+		refused := n.excessUses()
+		n.Refused = append(n.Refused, refused...)
+		n.Wanted = slices.DeleteFunc(slices.Clone(n.Wanted), func(i *Intent) bool { return i.refused })
 	}
 }
 
-// tooManyUses is the finding of an intent that limitUses keeps out. It is the same as long as the intent waits.
-func tooManyUses(n *Node) *Finding {
+func (n *Node) excessUses() (refused []*Intent) {
+	free := volumesv1alpha1.MaxUses
+	for _, i := range append(slices.Clone(n.Leaving), n.Wanted...) {
+		if i.ByAgent() && i.Pinned() {
+			free--
+		}
+	}
+	admitted := map[string]int{}
+	for _, i := range n.newUses() {
+		namespace := i.Object.Namespace
+		full := n.NamespaceUses[namespace]+admitted[namespace] >= volumesv1alpha1.MaxNamespaceUses
+		if i.refused, i.namespaceFull = free <= 0 || full, full; i.refused {
+			refused = append(refused, i)
+			continue
+		}
+		free--
+		admitted[namespace]++
+	}
+	return refused
+}
+
+// newUses are the intents that may be pinned next, the oldest first.
+func (n *Node) newUses() []*Intent {
+	var uses []*Intent
+	for _, i := range n.Wanted {
+		if i.ByAgent() && !i.Pinned() && i.mayAttach() {
+			uses = append(uses, i)
+		}
+	}
+	slices.SortFunc(uses, func(i, j *Intent) int {
+		if i.older(j) {
+			return -1
+		}
+		return 1
+	})
+	return uses
+}
+
+// tooManyUses is the finding of an intent that limitUses keeps out. It is the same as long as the intent waits for the
+// same.
+func tooManyUses(n *Node, i *Intent) *Finding {
+	if i.namespaceFull {
+		return not(volumesv1alpha1.ReasonTooManyUses,
+			"node %s takes at most %d intents of one namespace and has as many; this one waits until another intent of "+
+				"namespace %s is deleted there",
+			n.Name, volumesv1alpha1.MaxNamespaceUses, i.Object.Namespace)
+	}
 	return not(volumesv1alpha1.ReasonTooManyUses,
 		"node %s takes at most %d intents of one volume and has as many; this one waits until another one is deleted",
 		n.Name, volumesv1alpha1.MaxUses)
+}
+
+// WaitingNamespaces are the namespaces whose intents of the volume wait for the end of others on the node.
+func (n *Node) WaitingNamespaces() map[string]bool {
+	waiting := map[string]bool{}
+	for _, i := range n.Refused {
+		if i.namespaceFull {
+			waiting[i.Object.Namespace] = true
+		}
+	}
+	return waiting
 }

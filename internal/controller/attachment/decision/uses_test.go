@@ -52,6 +52,15 @@ func TestANodeTakesALimitedNumberOfUsesOfAVolume(t *testing.T) {
 		{"none that an earlier version has pinned", on("a", wanted(numbered(3*most, "*")...)), nil},
 		{"a newcomer beside those", on("a", wanted(append(numbered(3*most, "*"), "new")...)), []string{"new"}},
 		{"none of the kubelet's", on("a", wanted(numbered(2*most, "")...), kubelets), nil},
+		{"those of a full namespace", on("a", wanted("i"), func(n *Node) {
+			n.NamespaceUses = map[string]int{"default": volumesv1alpha1.MaxNamespaceUses}
+		}), []string{"i"}},
+		{"those beyond what is left to a namespace", on("a", wanted(numbered(3, "")...), func(n *Node) {
+			n.NamespaceUses = map[string]int{"default": volumesv1alpha1.MaxNamespaceUses - 2}
+		}), []string{"i-0002"}},
+		{"none of another namespace", on("a", wanted("i"), func(n *Node) {
+			n.NamespaceUses = map[string]int{"other": volumesv1alpha1.MaxNamespaceUses}
+		}), nil},
 		{"one that is not protected yet, later", on("a", wanted(append([]string{"early"}, numbered(most, "")...)...),
 			unprotected), nil},
 	} {
@@ -71,7 +80,7 @@ func TestANodeTakesALimitedNumberOfUsesOfAVolume(t *testing.T) {
 			}
 			for _, i := range c.node.Refused {
 				found := RefusalOf(f, c.node, i)
-				if found.Reason != volumesv1alpha1.ReasonTooManyUses || !strings.Contains(found.Message, "node a takes at most 256") {
+				if found.Reason != volumesv1alpha1.ReasonTooManyUses || !strings.Contains(found.Message, "node a takes at most 2") {
 					t.Errorf("finding of a refused intent: %+v, want reason %s with node and limit", found,
 						volumesv1alpha1.ReasonTooManyUses)
 				}
