@@ -8,6 +8,7 @@ package attachment
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -120,4 +121,24 @@ func TestAnIntentBeyondTheLimitWaitsForTheEndOfAnotherOne(t *testing.T) {
 	}
 	pass()
 	expect("one is gone", most, "i-0257")
+}
+
+func TestNothingIsAttachedForANamespaceThatFillsTheNodeState(t *testing.T) {
+	for namespace, refused := range map[string]bool{"default": true, "crowd": false} {
+		full := reported("a")
+		for k := range 600 {
+			full.Spec.Attachments = append(full.Spec.Attachments, volumesv1alpha1.NodeAttachment{
+				VolumeName: fmt.Sprint(k), Namespace: namespace, FSType: strings.Repeat("x", 600),
+				State: volumesv1alpha1.AttachmentAttached})
+		}
+		c, _ := over(t, full, usableBy(corev1.ReadWriteMany))
+		f, n := factsOf(t, c)
+		err := c.attacher().create(t.Context(), f, n)
+		waits := n.Wait != nil && n.Wait.Reason == volumesv1alpha1.ReasonNodeStateTooLarge &&
+			strings.Contains(n.Wait.Message, "of namespace default")
+		if err != nil || waits != refused || (len(n.Attachments) == 0) != refused {
+			t.Errorf("attaching a volume of namespace default to a node that namespace %s fills: wait %+v, %d attachments, "+
+				"error %v; want it refused: %t", namespace, n.Wait, len(n.Attachments), err, refused)
+		}
+	}
 }

@@ -8,6 +8,7 @@ package nodestate
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
@@ -49,6 +50,20 @@ func refusal(nvs, next *volumesv1alpha1.NodeVolumeState) error {
 		}
 	}
 	return nil
+}
+
+// crowded is up to how many entries nobody asks whether there is room for another one before it is attached.
+const crowded = 256
+
+// RoomFor is why there is no room for another entry; nil if there is. nvs may be old or nil: the write of the entry has
+// the last word. Before that, this keeps the driver from attaching in vain.
+func RoomFor(nvs *volumesv1alpha1.NodeVolumeState, entry volumesv1alpha1.NodeAttachment) error {
+	if nvs == nil || len(nvs.Spec.Attachments) < crowded {
+		return nil
+	}
+	next := *nvs
+	next.Spec.Attachments = append(slices.Clone(nvs.Spec.Attachments), entry)
+	return refusal(nvs, &next)
 }
 
 // addedEntries are the Attached entries of next that nvs has not.
