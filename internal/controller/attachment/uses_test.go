@@ -142,3 +142,37 @@ func TestNothingIsAttachedForANamespaceThatFillsTheNodeState(t *testing.T) {
 		}
 	}
 }
+
+func TestAVolumeThatFoundNoRoomIsQueuedWhenThereIsMore(t *testing.T) {
+	waits := &volumesv1alpha1.VolumeAttachmentIntent{}
+	waits.Namespace, waits.Name, waits.Spec.NodeName, waits.Status.UniqueVolumeName = "default", "i", "a", "waits"
+	waits.Status.Conditions = []metav1.Condition{{Type: volumesv1alpha1.ConditionAttached, Status: metav1.ConditionFalse,
+		Reason: volumesv1alpha1.ReasonNodeStateTooLarge}}
+	state := func(entries, publications int) *volumesv1alpha1.NodeVolumeState {
+		nvs := reported("a")
+		for k := range entries {
+			nvs.Spec.Attachments = append(nvs.Spec.Attachments, volumesv1alpha1.NodeAttachment{VolumeName: fmt.Sprint(k)})
+		}
+		nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "0", InUse: true,
+			Publications: make([]volumesv1alpha1.Publication, publications)}}
+		return nvs
+	}
+	for what, c := range map[string]struct {
+		was, is *volumesv1alpha1.NodeVolumeState
+		want    bool
+	}{
+		"an entry has gone":                           {state(2, 9), state(1, 9), true},
+		"the agent of a new version lists less":       {state(1, 1370), state(1, 16), true},
+		"another publication":                         {state(1, 8), state(1, 9), false},
+		"a report that changes nothing of the size":   {state(1, 9), state(1, 9), false},
+		"another entry, and a publication has gone":   {state(1, 9), state(2, 8), true},
+		"another entry, and as many are listed as is": {state(1, 9), state(2, 9), false},
+	} {
+		controller := onlyCached(t, waits)
+		got := woken(t, controller.enqueuer().stateChanged, c.was, c.is)
+		if slices.Contains(got, "waits") != c.want {
+			t.Errorf("%s: volumes %v are queued, the one that waits for room among them: %t, want %t", what, got, !c.want,
+				c.want)
+		}
+	}
+}
