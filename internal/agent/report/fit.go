@@ -59,7 +59,8 @@ func (d detail) of(line volumesv1alpha1.NodeVolume) volumesv1alpha1.NodeVolume {
 		line.Error = line.Error.DeepCopy()
 		line.Error.Message = status.Shorten(line.Error.Message, d.message)
 	}
-	if !d.paths && line.PublishedBy != volumesv1alpha1.PublisherKubelet { // of the kubelet's uses the API may be the record
+	// The paths of the kubelet's uses stay: where the disk is lost, the API is the only record of them.
+	if !d.paths && line.PublishedBy != volumesv1alpha1.PublisherKubelet {
 		line.StagedPath, line.DevicePath = "", ""
 	}
 	if !d.figures {
