@@ -8,7 +8,9 @@ package report
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -24,11 +26,10 @@ const stored = 3 << 19
 
 const someUID types.UID = "0123abcd-4567-89ab-cdef-0123456789ab"
 
-// published are publications with the longest names that namespaces and intents may have.
-func published(count int) []volumesv1alpha1.Publication {
+// publications with the longest names that namespaces and intents may have.
+var publications = sync.OnceValue(func() (all []volumesv1alpha1.Publication) {
 	namespace := strings.Repeat("n", 63)
-	var all []volumesv1alpha1.Publication
-	for k := range count {
+	for k := range mostPublications {
 		name := fmt.Sprintf("%s-%04d", strings.Repeat("i", 248), k)
 		all = append(all, volumesv1alpha1.Publication{
 			Intent: volumesv1alpha1.IntentReference{Namespace: namespace, Name: name, UID: someUID},
@@ -36,10 +37,13 @@ func published(count int) []volumesv1alpha1.Publication {
 		})
 	}
 	return all
-}
+})
+
+// mostPublications of a volume, as an earlier version allowed.
+const mostPublications = 3000
 
 // loud is a line with everything that a volume can have.
-func loud(name string, publications int) volumesv1alpha1.NodeVolume {
+func loud(name string, published int) volumesv1alpha1.NodeVolume {
 	return volumesv1alpha1.NodeVolume{
 		VolumeName: name, AttachmentUID: someUID, InUse: true, MountTableOnly: true, Unprotected: true,
 		StagedPath: "/var/lib/kubelet/plugins/kubernetes.io/csi/driver/" + strings.Repeat("f", 64) + "/globalmount",
@@ -47,7 +51,7 @@ func loud(name string, publications int) volumesv1alpha1.NodeVolume {
 		Capacity: ptr.To(resource.MustParse("123456789Ki")), Used: ptr.To(resource.MustParse("123456789Ki")),
 		Available: ptr.To(resource.MustParse("123456789Ki")), Inodes: ptr.To(int64(1 << 40)),
 		InodesUsed:   ptr.To(int64(1 << 40)),
-		Publications: published(publications),
+		Publications: publications()[:published],
 		Error: &volumesv1alpha1.OperationError{Operation: "unpublish", Code: "DeadlineExceeded", Attempts: 12345,
 			Message: strings.Repeat("m", volumesv1alpha1.MaxMessageLength)},
 	}
@@ -77,7 +81,7 @@ func sizeOf(t *testing.T, nvs *volumesv1alpha1.NodeVolumeState) int {
 func TestTheUsesOfOneVolumeTakeABoundedPartOfTheNodeState(t *testing.T) {
 	const name = "kubernetes.io/csi/d^tenant"
 	other := loud("kubernetes.io/csi/d^victim", 3)
-	for _, uses := range []int{volumesv1alpha1.MaxUses, 3000} { // the second as an earlier version allowed
+	for _, uses := range []int{volumesv1alpha1.MaxUses, mostPublications} {
 		nvs := stateOf(loud(name, uses), other)
 		fit(nvs)
 		line := nvs.Status.Volumes[0]
@@ -95,17 +99,19 @@ func TestTheUsesOfOneVolumeTakeABoundedPartOfTheNodeState(t *testing.T) {
 }
 
 func TestAPublicationWithoutItsIntentIsListedFirst(t *testing.T) {
-	for _, lines := range []int{1, 300, 3000} { // the more lines, the less detail
+	listed := slices.Clone(publications()[:20])
+	listed[19].Orphan = true
+	for _, lines := range []int{1, 300, 2000} { // the more lines, the less detail
 		var all []volumesv1alpha1.NodeVolume
 		for k := range lines {
-			l := loud(fmt.Sprintf("kubernetes.io/csi/d^%d", k), 20)
-			l.Publications[19].Orphan, l.Error = true, nil
+			l := loud(fmt.Sprintf("kubernetes.io/csi/d^%d", k), 0)
+			l.Publications, l.Error = listed, nil
 			all = append(all, l)
 		}
 		nvs := stateOf(all...)
 		fit(nvs)
 		for _, l := range nvs.Status.Volumes {
-			if lines < 3000 && (len(l.Publications) == 0 || !l.Publications[0].Orphan) || l.PublicationCount != 20 ||
+			if lines < 2000 && (len(l.Publications) == 0 || !l.Publications[0].Orphan) || l.PublicationCount != 20 ||
 				!l.HasPublications() {
 				t.Fatalf("one of %d lines lists %d publications and counts %d, want an orphan first and 20", lines,
 					len(l.Publications), l.PublicationCount)
