@@ -16,12 +16,12 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// entryIn adds an entry of the namespace, of about one KiB.
+// entryIn adds an entry of the namespace, of about four KiB.
 func entryIn(namespace, name string) Mutation {
 	return func(context.Context, *volumesv1alpha1.NodeVolumeState) (Change, error) {
 		return func(nvs *volumesv1alpha1.NodeVolumeState) {
 			nvs.Spec.Attachments = append(nvs.Spec.Attachments, volumesv1alpha1.NodeAttachment{
-				VolumeName: namespace + "-" + name, Namespace: namespace, FSType: strings.Repeat("x", 512),
+				VolumeName: namespace + "-" + name, Namespace: namespace, FSType: strings.Repeat("x", 3600),
 				State: volumesv1alpha1.AttachmentAttached,
 			})
 		}, nil
@@ -31,8 +31,8 @@ func entryIn(namespace, name string) Mutation {
 // fill adds entries of the namespace, many at a time, until one is refused. It returns how many there are.
 func fill(t *testing.T, w *Writer, namespace string) int {
 	t.Helper()
-	const together = 50
-	for filled := 0; filled < 2*SizeLimit/1024; {
+	const together = 20
+	for filled := 0; filled < 2*SizeLimit/4096; {
 		errs := make([]error, together)
 		for k := range together {
 			go func() {
@@ -63,7 +63,7 @@ func TestANamespaceThatFillsANodeLeavesRoomForOthers(t *testing.T) {
 		for _, namespace := range []string{"first", "second", "third"} {
 			filled = append(filled, fill(t, w, namespace))
 		}
-		if filled[0] < 400 || filled[1] < filled[0]/4 || filled[2] < filled[1]/4 {
+		if filled[0] < 100 || filled[1] < filled[0]/4 || filled[2] < filled[1]/4 {
 			t.Errorf("namespaces that fill the node state have %v entries, want at least a quarter of the one before", filled)
 		}
 		if _, err := w.Apply(t.Context(), node, entryIn("victim", "data")); err != nil {

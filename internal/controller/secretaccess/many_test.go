@@ -22,7 +22,7 @@ import (
 
 // A StorageClass may let the author of a claim name its Secret, so an author may name thousands in one namespace.
 func TestTheSecretsOfOneAuthorDoNotKeepARoleFromBeingWritten(t *testing.T) {
-	const crowd = 6 * mostEarly
+	const crowd = mostEarly + 100
 	named := func(name string) func(*corev1.CSIPersistentVolumeSource) {
 		return func(csi *corev1.CSIPersistentVolumeSource) { csi.NodeStageSecretRef = ref("storage", name) }
 	}
