@@ -179,6 +179,7 @@ const (
 	ReasonDetached           = "Detached"
 	ReasonVolumeInUse        = "VolumeInUseElsewhere"
 	ReasonReadWriteOncePod   = "ReadWriteOncePodConflict"
+	ReasonTooManyUses        = "TooManyUses"
 	ReasonNodeLimitReached   = "NodeLimitReached"
 	ReasonDriverNotInstalled = "DriverNotOnNode"
 	ReasonForcedAway         = "ForcedAwayNotReported"

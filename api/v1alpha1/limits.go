@@ -23,6 +23,15 @@ const (
 	MaxVolumes = 8192
 	// MaxPublications of one volume: more than fit into the size of the whole object.
 	MaxPublications = 8192
+	// MaxUses of one volume on one node: the intents that the agent carries out or undoes there. Each costs the agent a
+	// mount, a path and a line in the volume's record. Further intents wait with the reason TooManyUses.
+	MaxUses = 256
+	// MaxNamespaceUses of one namespace on one node, of all its volumes. The kernel has 100,000 mounts for all.
+	MaxNamespaceUses = 2048
+	// MaxNamespacePlaces in the directories of intents that the pods of one namespace have on one node.
+	MaxNamespacePlaces = 2048
+	// ShownPublications of one volume in a node state. The others are counted.
+	ShownPublications = 16
 	// MaxDrivers of one node.
 	MaxDrivers = 1024
 	// MaxConditions is four times the number of types that one kind has.

@@ -134,6 +134,12 @@ type NodeAttachment struct {
 	// +optional
 	Protocol AttachmentProtocol `json:"protocol,omitzero"`
 
+	// namespace of the intents that the volume is attached for. All entries of one namespace share what it may take of
+	// this object's size.
+	// +kubebuilder:validation:MaxLength=63
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+
 	// driver is the CSI driver's name.
 	// +kubebuilder:validation:MaxLength=63
 	// +optional

@@ -139,11 +139,16 @@ type NodeVolume struct {
 	// publishedBy is the program that mounted the volume: the agent or the kubelet.
 	// +optional
 	PublishedBy Publisher `json:"publishedBy,omitempty"`
-	// publications of the volume on this node, each at its own path.
+	// publications of the volume on this node, each at its own path. At most 16 are listed, those without an intent
+	// first, and fewer where the node state would become too large.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=8192
 	// +optional
 	Publications []Publication `json:"publications,omitempty"`
+	// publicationCount is how many publications there are. Absent if all are listed.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	PublicationCount int32 `json:"publicationCount,omitempty"`
 	// unprotected is true when a mount of a forced-away attachment is left and the agent could not shut it down.
 	// +optional
 	Unprotected bool `json:"unprotected,omitempty"`
@@ -151,6 +156,12 @@ type NodeVolume struct {
 	// +optional
 	Error *OperationError `json:"error,omitempty"`
 }
+
+// Unlisted counts the publications that are not among those listed.
+func (v *NodeVolume) Unlisted() int { return max(int(v.PublicationCount)-len(v.Publications), 0) }
+
+// HasPublications reports whether the volume is published, also where no publication is listed.
+func (v *NodeVolume) HasPublications() bool { return len(v.Publications)+v.Unlisted() > 0 }
 
 // MountTableRelease is a volume whose release is based on the mount table alone.
 type MountTableRelease struct {

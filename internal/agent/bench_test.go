@@ -207,6 +207,7 @@ func (b *bench) facts() plan.Facts {
 	if b.known != nil {
 		f.Intents = b.known
 	}
+	f.Complete()
 	table, err := b.kernel.Table()
 	b.must(err)
 	f.Compare(table)

@@ -51,6 +51,7 @@ func (a *Agent) gather(ctx context.Context, v *operation.Volume) (plan.Facts, er
 	if f.Intents, err = a.intentsOf(ctx, v); err != nil {
 		return plan.Facts{}, err
 	}
+	f.Complete()
 	v.Seed(f.Intents, a.Clock.Now())
 	table, err := a.Mounts.Table()
 	if err != nil {

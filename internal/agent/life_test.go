@@ -58,18 +58,20 @@ func TestLifeOfVolumesOnANode(t *testing.T) {
 		}),
 		"what the kubelet staged under the same device number is not given up with what was there": testStagedAnew(
 			func(*node) {}),
-		"a volume whose entry is gone stays":                                  testEntryGone,
-		"after a reboot everything is mounted again":                          testReboot,
-		"a node state made anew gets the whole report":                        testStateAnew,
-		"a hundred intents at once cost few writes":                           testHundred,
-		"all requests are about the agent's own node":                         testOwnNode,
-		"Ready Unknown of an unreachable agent is taken back":                 testTakenBack,
-		"a second agent waits for the end of the first":                       testLock,
-		"a second intent with another fsGroup waits until the first has gone": testGroupConflict,
-		"a sub path with an fsGroup":                                          testSubPath,
-		"figures and an abnormal condition are reported":                      testStats,
-		"an intent that is not resolved gets its Ready":                       testUnresolved,
-		"an agent that waits for its node state starts when that appears":     testLateState,
+		"a volume whose entry is gone stays":                                     testEntryGone,
+		"after a reboot everything is mounted again":                             testReboot,
+		"a node state made anew gets the whole report":                           testStateAnew,
+		"a hundred intents at once cost few writes":                              testHundred,
+		"many uses of one volume are counted, and end after a restart":           testManyUses,
+		"an agent that begins with thousands of uses reports, and serves others": testManyRecords,
+		"all requests are about the agent's own node":                            testOwnNode,
+		"Ready Unknown of an unreachable agent is taken back":                    testTakenBack,
+		"a second agent waits for the end of the first":                          testLock,
+		"a second intent with another fsGroup waits until the first has gone":    testGroupConflict,
+		"a sub path with an fsGroup":                                             testSubPath,
+		"figures and an abnormal condition are reported":                         testStats,
+		"an intent that is not resolved gets its Ready":                          testUnresolved,
+		"an agent that waits for its node state starts when that appears":        testLateState,
 	})
 }
 
@@ -507,6 +509,73 @@ func testHundred(t *testing.T, c *cluster) {
 		t.Errorf("%d writes of the node's state and %d of intents, want at most %d and %d", states, others, many,
 			many+many/10)
 	}
+}
+
+// testManyUses: the API lists fewer uses than the record has, and the record decides.
+func testManyUses(t *testing.T, c *cluster) {
+	const many = 5 * volumesv1alpha1.ShownPublications
+	n, v, a := c.attached(t)
+	n.timeout = patience
+	other := testVolume{handle: "of-another-tenant"}
+	n.attach(other, "uid-2")
+	data := n.want(other, "data")
+	var intents []*volumesv1alpha1.VolumeAttachmentIntent
+	for k := range many {
+		intents = append(intents, n.want(v, fmt.Sprintf("%s-%d", strings.Repeat("use", 80), k)))
+	}
+	for _, i := range append(intents, data) {
+		n.ready(i)
+	}
+	shown := func(s *volumesv1alpha1.NodeVolumeState) bool {
+		l := handshake.VolumeOf(s, v.name())
+		return l != nil && l.InUse && int(l.PublicationCount) == many &&
+			len(l.Publications) == volumesv1alpha1.ShownPublications
+	}
+	n.state("some publications, and how many there are", shown)
+	a.stop()
+	n.start()
+	n.state("the same after a restart", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return shown(s) && meta.IsStatusConditionTrue(s.Status.Conditions, volumesv1alpha1.ConditionReady)
+	})
+	n.release(data)
+	n.gone(other)
+	for _, i := range intents {
+		n.release(i)
+	}
+	n.gone(v)
+	n.nothingLeft()
+}
+
+// testManyRecords: an earlier version had no limit, and its reports became too large to be written.
+func testManyRecords(t *testing.T, c *cluster) {
+	const many = 3000
+	n := c.node(t)
+	n.timeout = patience
+	crowd, other := testVolume{handle: "crowd"}, testVolume{handle: "of-another-tenant"}
+	n.attach(crowd, "uid-1")
+	n.attach(other, "uid-2")
+	r := &record.Record{Schema: record.Schema, AttachmentUID: "uid-1", InUse: true,
+		Stage: record.Stage{Phase: record.PhaseUncertain, Path: "/stage", BootID: "boot-1"}}
+	r.SetVolumeSource(crowd.source())
+	for k := range many {
+		intent := volumesv1alpha1.IntentReference{Namespace: strings.Repeat("n", 63),
+			Name: fmt.Sprintf("%s-%d", strings.Repeat("i", 245), k), UID: uidOf(fmt.Sprintf("uid-%d", k))}
+		path := filepath.Join(n.root, "published", intent.Namespace, intent.Name)
+		r.Uses = append(r.Uses, record.Use{Intent: intent, Want: volumesv1alpha1.DesiredPublished, BootID: "boot-1",
+			Phase: record.PhaseUncertain, Path: path, Target: path, Type: volumesv1alpha1.PublicationMount})
+	}
+	store, err := record.OpenStore(filepath.Join(n.root, "volumes"))
+	n.must(err)
+	n.must(store.Save(r))
+	n.start()
+	n.state("a report of all publications", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		l := handshake.VolumeOf(s, crowd.name())
+		return l != nil && l.InUse && l.PublicationCount == many && s.Status.Protocol.Session > 0
+	})
+	i := n.want(other, "data")
+	n.ready(i)
+	n.release(i)
+	n.gone(other)
 }
 
 func testOwnNode(t *testing.T, c *cluster) {

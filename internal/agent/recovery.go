@@ -104,7 +104,7 @@ func (a *Agent) rebuilt(name string, line *volumesv1alpha1.NodeVolume,
 	}
 	now := a.now()
 	if line != nil {
-		r.AttachmentUID = line.AttachmentUID
+		r.AttachmentUID, r.Incomplete = line.AttachmentUID, line.Unlisted() > 0
 		for _, p := range line.Publications {
 			u := record.Use{Intent: p.Intent, Want: volumesv1alpha1.DesiredPublished, Phase: record.PhaseUncertain,
 				Path: p.Path, Target: p.Path,

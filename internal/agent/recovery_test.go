@@ -9,13 +9,17 @@ import (
 	"errors"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/kubelet"
@@ -362,6 +366,43 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 			t.Errorf("record of volume vol %+v and of volume d^2 %+v, want only the second one rebuilt", n.volume.Record, other)
 		}
 	})
+}
+
+func TestARecordIsRebuiltWithThePublicationsThatTheAPIDoesNotList(t *testing.T) {
+	for name, volume := range map[string]testVolume{"a filesystem": filesystem, "a device": block} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, volume)
+			for _, uid := range []types.UID{"listed", "unlisted", "deleted"} {
+				b.want(uid)
+			}
+			b.intents[2].DeletionTimestamp = ptr.To(metav1.Now())
+			kind := volumesv1alpha1.PublicationMount
+			if volume.mode == corev1.PersistentVolumeBlock {
+				kind = volumesv1alpha1.PublicationDevice
+			}
+			b.line(func(l *volumesv1alpha1.NodeVolume) {
+				l.Publications = []volumesv1alpha1.Publication{{Path: b.agent.paths.Published("ns", "listed"), Type: kind,
+					Intent: volumesv1alpha1.IntentReference{Namespace: "ns", Name: "listed", UID: "listed"}}}
+				l.PublicationCount = 4 // the intent of the fourth does not exist
+			})
+			b.recovered()
+			b.facts()
+			if r := b.volume.Record; len(r.Uses) != 3 || r.Incomplete || r.UseOf("deleted") == nil {
+				t.Fatalf("the rebuilt record has the uses %+v, want one of each of the three intents", r.Uses)
+			}
+			for _, u := range b.volume.Record.Uses {
+				if u.Phase != record.PhaseUncertain || u.Type != kind || u.BootID != "boot" ||
+					u.Path != b.agent.paths.Published("ns", u.Intent.Name) {
+					t.Errorf("use %+v, want an uncertain one of type %s at the path of its intent", u, kind)
+				}
+			}
+			b.done(plan.MarkInUse)
+			steps := plan.Of(b.facts())
+			if !slices.Contains(steps, plan.Step{Kind: plan.Unpublish, Intent: "deleted"}) {
+				t.Errorf("the plan is %v, want that the deleted intent's publication is undone", steps)
+			}
+		})
+	}
 }
 
 func TestWhatTheKubeletUsesIsTakenUpFromTheDisk(t *testing.T) {

@@ -98,6 +98,9 @@ func findAttachment(state *volumesv1alpha1.NodeVolumeState, uid string) []string
 		for _, p := range l.Publications {
 			text += fmt.Sprintf(", published at %s for intent %s/%s", p.Path, p.Intent.Namespace, p.Intent.Name)
 		}
+		if more := l.Unlisted(); more > 0 {
+			text += fmt.Sprintf(", and published %d more times", more)
+		}
 		found = append(found, text)
 	}
 	return found

@@ -46,6 +46,7 @@ type Hop struct {
 var hopeless = map[string]bool{
 	volumesv1alpha1.ReasonNodeLimitReached: true, volumesv1alpha1.ReasonDriverNotInstalled: true,
 	volumesv1alpha1.ReasonForcedAway: true, volumesv1alpha1.ReasonNodeStateTooLarge: true,
+	volumesv1alpha1.ReasonTooManyUses: true,
 }
 
 // Next is the next step, and what is waited for or why it failed. It never returns Delete before the manager has

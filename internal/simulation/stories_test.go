@@ -6,11 +6,13 @@ SPDX-License-Identifier: Apache-2.0
 package simulation
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -50,6 +52,52 @@ func TestTwoIntentsAreNotBothTheSingleUserOfAVolume(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestATenantThatFillsANodeKeepsNoOtherVolumeWaiting: more intents of one volume than a node takes wait for each other,
+// and a volume beside them comes and goes.
+func TestATenantThatFillsANodeKeepsNoOtherVolumeWaiting(t *testing.T) {
+	const most, more = volumesv1alpha1.MaxUses, 10
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(1, scratch())
+		defer w.remove()
+		w.chance.cease()
+		w.populate([]string{"a"}, []string{"rwo", "rwx"})
+		for k := range most + more {
+			w.want(fmt.Sprintf("rwx-a-%03d", k), "a", "rwx")
+		}
+		waiting := func() (names []string) {
+			for _, i := range w.intents() {
+				c := meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionAttached)
+				if c != nil && c.Reason == volumesv1alpha1.ReasonTooManyUses {
+					names = append(names, i.Name)
+				}
+			}
+			return names
+		}
+		expect := func(missing int) func() []string {
+			return func() []string {
+				if n := len(waiting()); n != missing || len(w.missing()) != missing {
+					return []string{fmt.Sprintf("%d intents wait and %d are missing, want %d", n, len(w.missing()), missing)}
+				}
+				return nil
+			}
+		}
+		w.await("not as many as the node takes are there", expect(more))
+		w.want("rwo-a-0", "a", "rwo")
+		w.await("another volume is not there", expect(more))
+		w.unwant("rwo-a-0")
+		for k := range more {
+			w.unwant(fmt.Sprintf("rwx-a-%03d", k))
+		}
+		w.await("those that waited are not there", expect(0))
+		w.withdraw(func(*volumesv1alpha1.VolumeAttachmentIntent) bool { return true })
+		w.await("something is left over", w.leftovers)
+		w.end()
+		if f := w.failure(); f != "" {
+			t.Errorf("simulation of seed 1 failed, want no failure: %s", f)
+		}
+	})
 }
 
 // TestAPodGetsItsVolume in mode Replace, beside an intent of the agent, when nothing goes wrong, and nothing is left

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/explain/facts"
@@ -66,6 +67,34 @@ func TestOrphansAreLostIntentsAndForcedDetaches(t *testing.T) {
 			{Intent: volumesv1alpha1.IntentReference{Namespace: "shop", Name: "here"}, Path: "/q"}}})})
 	if len(got) != 2 || got[0].Intent != "shop/gone" || got[1].Volume != "forced" {
 		t.Errorf("orphans %+v, want that of intent shop/gone and the forced detach", got)
+	}
+}
+
+func TestOrphansThatANodeStateDoesNotListAreCounted(t *testing.T) {
+	published := func(orphans ...bool) volumesv1alpha1.NodeVolume {
+		l := volumesv1alpha1.NodeVolume{VolumeName: "v", PublicationCount: 9}
+		for _, orphan := range orphans {
+			l.Publications = append(l.Publications, volumesv1alpha1.Publication{Orphan: orphan})
+		}
+		return l
+	}
+	for what, c := range map[string]struct {
+		line volumesv1alpha1.NodeVolume
+		want int
+	}{
+		"only orphans are listed":     {published(true, true), 3},
+		"nothing is listed":           {published(), 1},
+		"the last one has an intent":  {published(true, false), 1},
+		"none of those that are seen": {published(false), 0},
+	} {
+		got := Orphans([]volumesv1alpha1.NodeVolumeState{state("node-a", nil, c.line)})
+		if len(got) != c.want || c.want == 3 && !strings.HasPrefix(got[2].Why, "7 more publications") {
+			t.Errorf("%s: orphans %+v, want %d, the last one for those that are not listed", what, got, c.want)
+		}
+	}
+	branches := lineBranches(ptr.To(published(true)))
+	if last := branches[len(branches)-1].Text; last != "8 more, which are not listed" {
+		t.Errorf("the tree ends with %q, want how many are not listed", last)
 	}
 }
 

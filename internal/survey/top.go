@@ -7,6 +7,7 @@ package survey
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -109,6 +110,11 @@ func Orphans(states []volumesv1alpha1.NodeVolumeState) []Orphan {
 				if p.Orphan {
 					orphans = append(orphans, orphanOf(state.Name, l.VolumeName, p))
 				}
+			}
+			if last := len(l.Publications) - 1; l.Unlisted() > 0 && (last < 0 || l.Publications[last].Orphan) {
+				orphans = append(orphans, Orphan{Node: state.Name, Volume: l.VolumeName, Why: fmt.Sprintf(
+					"%d more publications are not listed, and may be without an intent too", l.Unlisted()),
+					Run: []string{"kubectl hawser tree node " + state.Name}})
 			}
 		}
 		for j := range state.Spec.Attachments {

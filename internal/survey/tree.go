@@ -158,6 +158,9 @@ func lineBranches(l *volumesv1alpha1.NodeVolume) []Branch {
 		}
 		branches = append(branches, Branch{Object: "published", Text: text})
 	}
+	if more := l.Unlisted(); more > 0 {
+		branches = append(branches, Branch{Object: "published", Text: fmt.Sprintf("%d more, which are not listed", more)})
+	}
 	return branches
 }
 

@@ -3,10 +3,12 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package parity checks docs/internals/parity.md: every test that it names must exist.
+// Package parity checks docs/internals/parity.md and the limits in docs/security.md: every test that they name must
+// exist.
 package parity
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/test/apiserver"
 )
 
@@ -46,6 +49,41 @@ func TestEveryTestThatThePageOfParityNamesExists(t *testing.T) {
 	}
 	if rows < 40 {
 		t.Errorf("%d rows were read, want at least 40", rows)
+	}
+}
+
+func TestEveryLimitOfWhatATenantCanCreateHasATest(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(apiserver.Root(), "docs", "security.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "\n## Limits of what a tenant can create\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	rows := 0
+	for line := range strings.Lines(section) {
+		cells := strings.Split(strings.Trim(line, "| \n"), " | ")
+		if len(cells) != 4 || cells[0] == "What" {
+			continue
+		}
+		rows++
+		found := reference.FindAllStringSubmatch(cells[3], -1)
+		if len(found) == 0 {
+			t.Errorf("the limit of %q names no test, want one", cells[0])
+		}
+		for _, f := range found {
+			exists(t, f[1], f[2], f[3])
+		}
+	}
+	if rows < 12 {
+		t.Errorf("%d limits were read, want at least 12", rows)
+	}
+	for name, limit := range map[string]int{
+		"MaxUses": volumesv1alpha1.MaxUses, "MaxNamespaceUses": volumesv1alpha1.MaxNamespaceUses,
+		"MaxNamespacePlaces": volumesv1alpha1.MaxNamespacePlaces, "ShownPublications": volumesv1alpha1.ShownPublications,
+	} {
+		if want := fmt.Sprintf("| %d (`%s`)", limit, name); !strings.Contains(section, want) {
+			t.Errorf("the page does not have %q, want the number of the code", want)
+		}
 	}
 }
 

@@ -147,6 +147,31 @@ func (f Facts) Joined() []record.Use {
 	return uses
 }
 
+// Complete adds to an incomplete record the uses that it lacks: any intent of the volume may have been published before
+// the record was lost. A publication whose intent does not exist either is not found here. Its mount keeps the volume
+// from being unstaged.
+func (f Facts) Complete() {
+	r := f.Record
+	if r == nil || !r.Incomplete {
+		return
+	}
+	if f.Entry == nil {
+		f.Entry = &volumesv1alpha1.NodeAttachment{VolumeMode: r.Mode}
+	}
+	for _, i := range f.Intents {
+		u := f.UseFor(i)
+		if u.Path == "" || i.Spec.Publisher == volumesv1alpha1.PublisherKubelet || r.UseOf(i.UID) != nil {
+			continue
+		}
+		u.Phase, u.BootID = record.PhaseUncertain, f.Now.BootID
+		if u.Type == volumesv1alpha1.PublicationDevice {
+			u.Bound = f.Paths.Bound(r.VolumeSource(), i.UID)
+		}
+		r.Uses = append(r.Uses, u)
+	}
+	r.Incomplete = false
+}
+
 // UseFor is the use that the intent asks for.
 func (f Facts) UseFor(i *volumesv1alpha1.VolumeAttachmentIntent) record.Use {
 	u := record.Use{Intent: referenceTo(i), Want: volumesv1alpha1.DesiredStaged}

@@ -7,6 +7,7 @@ package record
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -86,8 +87,13 @@ func (p *PodBinds) Get(target string) (PodBind, bool) {
 // ErrOtherPod: another pod has the volume, which allows a single one.
 var ErrOtherPod = errors.New("another pod has the volume")
 
-// Add adds the bind, and returns once it is on the disk. It is ErrUnpublishing while the publication is undone, and
-// ErrOtherPod if the volume allows a single pod and another one has it.
+// ErrTooManyPlaces: the directories of the pod's namespace have as many volumes on this node as it takes. Each is a
+// mount, and all namespaces share the number of mounts that the kernel allows.
+var ErrTooManyPlaces = fmt.Errorf("the node shows at most %d volumes in the directories of one namespace, and does so",
+	volumesv1alpha1.MaxNamespacePlaces)
+
+// Add adds the bind, and returns once it is on the disk. It is ErrUnpublishing while the publication is undone,
+// ErrOtherPod if the volume allows a single pod and another one has it, and ErrTooManyPlaces.
 func (p *PodBinds) Add(b PodBind, single bool) error {
 	before, had, err := p.reserve(b, single)
 	if err != nil {
@@ -111,12 +117,19 @@ func (p *PodBinds) reserve(b PodBind, single bool) (before PodBind, had bool, er
 	if p.undone[b.publication()] > 0 {
 		return before, false, ErrUnpublishing
 	}
+	places := 0
 	for other := range maps.Values(p.binds) {
 		if single && other.VolumeName == b.VolumeName && other.Pod.UID != b.Pod.UID {
 			return before, false, ErrOtherPod
 		}
+		if other.HasPlace() && other.Pod.Namespace == b.Pod.Namespace {
+			places++
+		}
 	}
 	before, had = p.binds[b.Target]
+	if b.HasPlace() && !had && places >= volumesv1alpha1.MaxNamespacePlaces {
+		return before, false, ErrTooManyPlaces
+	}
 	p.binds[b.Target] = b
 	return before, had, nil
 }

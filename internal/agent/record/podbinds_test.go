@@ -7,6 +7,7 @@ package record
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -76,6 +77,38 @@ func TestAVolumeForASinglePodTakesNoSecond(t *testing.T) {
 		if err := binds.Add(c.bind, true); !errors.Is(err, c.want) {
 			t.Errorf("adding %s: error %v, want %v", c.bind.Target, err, c.want)
 		}
+	}
+}
+
+func TestTheDirectoriesOfOneNamespaceShowALimitedNumberOfVolumes(t *testing.T) {
+	binds, _ := newBinds(t)
+	place := func(namespace, pod string, k int) PodBind {
+		b := bindOf(pod)
+		b.Pod.Namespace, b.Intent.Namespace, b.Intent.Name = namespace, namespace, fmt.Sprint(k)
+		b.Directory = "/pods/" + namespace + pod
+		b.Target = fmt.Sprintf("%s/%d", b.Directory, k)
+		return b
+	}
+	for k := range volumesv1alpha1.MaxNamespacePlaces {
+		binds.binds[fmt.Sprint(k)] = place("crowd", "first", k)
+	}
+	refused := place("crowd", "second", 1)
+	if err := binds.Add(refused, false); !errors.Is(err, ErrTooManyPlaces) {
+		t.Errorf("one volume more than the limit: error %v, want %v", err, ErrTooManyPlaces)
+	}
+	whole := bindOf("third")
+	whole.Pod.Namespace = "crowd"
+	for what, b := range map[string]PodBind{
+		"a volume in a directory of another namespace": place("victim", "web", 1),
+		"the volume of a pod, which is no place":       whole,
+	} {
+		if err := binds.Add(b, false); err != nil {
+			t.Errorf("%s: error %v, want none", what, err)
+		}
+	}
+	delete(binds.binds, "0")
+	if err := binds.Add(refused, false); err != nil {
+		t.Errorf("the same one after another one has gone: error %v, want none", err)
 	}
 }
 

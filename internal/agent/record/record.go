@@ -70,6 +70,8 @@ type Record struct {
 	ShutDown bool `json:"shutDown,omitempty"`
 	// Rebuilt from the API because the record itself was lost.
 	Rebuilt bool `json:"rebuilt,omitempty"`
+	// Incomplete: rebuilt from a line of the API that did not list every publication, so uses are missing.
+	Incomplete bool `json:"incomplete,omitempty"`
 }
 
 // SeenDevice is a block device that belongs to the volume alone.

@@ -84,6 +84,7 @@ func (n *Node) Render(nvs *volumesv1alpha1.NodeVolumeState, reports map[string]V
 	}
 	s.Summary = &summary
 	n.SetConditions(nvs, reports, names)
+	fit(nvs)
 }
 
 // NoteMountTableRelease notes that what ends with the next report is shown by the mount table alone; without a UID that

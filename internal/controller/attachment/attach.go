@@ -58,6 +58,10 @@ func (at attacher) attach(ctx context.Context, f *decision.Facts, n *decision.No
 
 // create makes the attachment under upstream's name, held from the start. The driver's attacher carries it out.
 func (at attacher) create(ctx context.Context, f *decision.Facts, n *decision.Node) error {
+	entry := decision.EntryOf(f, n.Candidate())
+	if waitForRoom(n, entry.Namespace, nodestate.RoomFor(at.writer.Known(ctx, n.Name), entry)) {
+		return nil
+	}
 	taken, err := at.locker.take(ctx, f, n)
 	if err != nil || !taken {
 		return err

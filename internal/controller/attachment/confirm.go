@@ -73,13 +73,10 @@ func (at attacher) confirm(ctx context.Context, f *decision.Facts, n *decision.N
 		}
 		return func(nvs *volumesv1alpha1.NodeVolumeState) { decision.PutEntry(nvs, wanted) }, nil
 	})
-	switch {
-	case errors.Is(err, nodestate.ErrTooLarge):
-		n.SetWait(volumesv1alpha1.ReasonNodeStateTooLarge, fmt.Sprintf(
-			"the NodeVolumeState of node %s is full; detach other volumes first", n.Name,
-		))
+	if waitForRoom(n, entry.Namespace, err) {
 		return nil
-	case err != nil:
+	}
+	if err != nil {
 		return fmt.Errorf("writing Attached: %w", err)
 	}
 	n.Observe(nvs, f.Volume)
@@ -88,6 +85,25 @@ func (at attacher) confirm(ctx context.Context, f *decision.Facts, n *decision.N
 		n.SetWait("", "")
 	}
 	return nil
+}
+
+// waitForRoom has the node wait if err is that its state has no room for an entry of the namespace. It reports whether
+// it is.
+func waitForRoom(n *decision.Node, namespace string, err error) bool {
+	switch {
+	case errors.Is(err, nodestate.ErrTooLarge):
+		n.SetWait(volumesv1alpha1.ReasonNodeStateTooLarge, fmt.Sprintf(
+			"the NodeVolumeState of node %s is full; detach other volumes first", n.Name,
+		))
+	case errors.Is(err, nodestate.ErrShare):
+		n.SetWait(volumesv1alpha1.ReasonNodeStateTooLarge, fmt.Sprintf(
+			"the volumes of namespace %s have as much of the NodeVolumeState of node %s as is left for those of all other "+
+				"namespaces; detach other volumes of this namespace first", namespace, n.Name,
+		))
+	default:
+		return false
+	}
+	return true
 }
 
 // readForConfirm reads the lock and then the attachment. A driver without attach has one that is made up: the entry's

@@ -93,6 +93,7 @@ type Controller struct {
 	attachTimes   attachTimes
 	ownWrites     ownWrites
 	limits        capacity.Limits
+	uses          capacity.Uses
 	announcements announcements
 	deletions     deletions
 	// users of the nodes' volumes, read live.
@@ -127,6 +128,7 @@ func (c *Controller) pass(ctx context.Context, volumeName string) (time.Duration
 		return 0, err
 	}
 	defer c.limits.EndPass(f)
+	defer c.uses.EndPass(f)
 	var failures []error
 	for round := 0; ; round++ {
 		decision.Elect(f)
@@ -160,6 +162,7 @@ func (c *Controller) pass(ctx context.Context, volumeName string) (time.Duration
 // prepare records when the intents were first seen, and queues the volume for capacity.
 func (c *Controller) prepare(ctx context.Context, f *decision.Facts) error {
 	for _, n := range f.Nodes {
+		c.uses.Gather(n)
 		for _, i := range n.Wanted {
 			c.Reporter.Saw(i.Object)
 		}

@@ -97,7 +97,7 @@ func (r intentReporter) noteDetachError(ctx context.Context, f *decision.Facts, 
 		func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
 			e := handshake.AttachmentOf(decision.OrEmpty(nvs), f.Volume)
 			written = e != nil && e.State == volumesv1alpha1.AttachmentDetaching && e.AttachmentUID == a.UID &&
-				e.DetachError != message
+				e.DetachError != message && nodestate.Size(nvs) < nodestate.SizeLimit // the errors must not fill it
 			if !written {
 				return nil, nil
 			}

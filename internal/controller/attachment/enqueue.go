@@ -55,6 +55,7 @@ type enqueuer struct {
 	attachTimes   *attachTimes
 	ownWrites     *ownWrites
 	limits        *capacity.Limits
+	uses          *capacity.Uses
 	announcements *announcements
 	deletions     *deletions
 	released      *sync.Map
@@ -63,7 +64,7 @@ type enqueuer struct {
 func (c *Controller) enqueuer() enqueuer {
 	return enqueuer{
 		client: c.Client, replace: c.Replace, tracker: c.Tracker, locks: c.Locks, events: c.Events,
-		unready: &c.unready, attachTimes: &c.attachTimes, ownWrites: &c.ownWrites, limits: &c.limits,
+		unready: &c.unready, attachTimes: &c.attachTimes, ownWrites: &c.ownWrites, limits: &c.limits, uses: &c.uses,
 		announcements: &c.announcements, deletions: &c.deletions, released: &c.released,
 	}
 }
@@ -88,6 +89,9 @@ func (e enqueuer) intentChanged(ctx context.Context, before, after client.Object
 		e.attachTimes.forget(before.GetUID())
 		e.released.Delete(before.GetUID())
 	}
+	was, _ := before.(*volumesv1alpha1.VolumeAttachmentIntent)
+	is, _ := after.(*volumesv1alpha1.VolumeAttachmentIntent)
+	e.add(q, e.uses.IntentChanged(was, is))
 	for _, o := range []client.Object{before, after} {
 		if o != nil {
 			e.addIntentVolume(ctx, o.(*volumesv1alpha1.VolumeAttachmentIntent), q)

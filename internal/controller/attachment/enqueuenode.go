@@ -106,9 +106,18 @@ func (e enqueuer) stateChanged(ctx context.Context, before, after client.Object,
 		}
 	}
 	e.addDeclared(ctx, was, is, q)
-	if len(isAttached) < len(wasAttached) {
+	if len(isAttached) < len(wasAttached) || publications(is) < publications(was) {
 		e.addRefused(ctx, is.Name, q)
 	}
+}
+
+// publications counts those that the state lists: most of what its size varies by beside the entries.
+func publications(nvs *volumesv1alpha1.NodeVolumeState) int {
+	n := 0
+	for i := range nvs.Status.Volumes {
+		n += len(nvs.Status.Volumes[i].Publications)
+	}
+	return n
 }
 
 // agentHeard wakes the volumes of a node whose agent was heard: what it has reported counts from now on.

@@ -159,12 +159,14 @@ func (r intentReporter) report(ctx context.Context, f *decision.Facts) (time.Dur
 			wait, failures = sooner(wait, again), append(failures, err)
 		}
 		for _, i := range n.Refused {
-			found := decision.RefusalOf(f, i)
+			found := decision.RefusalOf(f, n, i)
 			if found == nil {
 				continue
 			}
 			failures = append(failures, r.intents.Write(ctx, i.Object, report.Found{Result: i.Result, Attached: found}))
-			wait = sooner(wait, r.intents.Remind(i.Object, found.Reason, found.Message))
+			if found.Reason != volumesv1alpha1.ReasonTooManyUses { // one author may have thousands that wait
+				wait = sooner(wait, r.intents.Remind(i.Object, found.Reason, found.Message))
+			}
 		}
 	}
 	return wait, errors.Join(failures...)

@@ -8,6 +8,7 @@ package exclusive
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"time"
@@ -27,6 +28,16 @@ import (
 
 // commitTimeout bounds one group's write with its reruns; what did not make it is tried again with backoff.
 const commitTimeout = 30 * time.Second
+
+const (
+	// mostLocks is up to which size a ConfigMap takes new locks, in bytes. The API server takes 1 MiB.
+	mostLocks = 768 << 10
+	// longestLock is what the line of a lock takes beside the volume's name.
+	longestLock = 1 << 10
+)
+
+// ErrFull: the ConfigMap of the lock has as many locks as it takes.
+var ErrFull = errors.New("no more locks of exclusive volumes fit into the ConfigMap of this one")
 
 // Store is the only reader and writer of locks.
 type Store struct {
@@ -94,7 +105,7 @@ func (s *Store) commit(name string, group []*request) {
 	defer cancel()
 	err := s.write(ctx, name, group)
 	for _, r := range group {
-		if err != nil {
+		if err != nil { // otherwise a request may have one of its own
 			r.stands, r.swapped, r.err = Lock{}, false, err
 		}
 		close(r.done)
@@ -105,7 +116,11 @@ func (s *Store) write(ctx context.Context, name string, group []*request) error 
 	object, t, err := s.known(ctx, name)
 	t.Locks = maps.Clone(t.Locks)
 	for live := false; err == nil; live = true {
-		if s.apply(&t, group) {
+		room := mostLocks
+		if object != nil {
+			room -= len(object.Data[dataKey])
+		}
+		if s.apply(&t, group, room) {
 			if err = s.send(ctx, name, object, t); !outdated(object, err) || ctx.Err() != nil {
 				return err
 			}
@@ -124,12 +139,20 @@ func outdated(object *corev1.ConfigMap, err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || object != nil && apierrors.IsNotFound(err)
 }
 
-// apply makes the changes of the group, and reports whether there were any.
-func (s *Store) apply(t *table, group []*request) bool {
+// apply makes the changes of the group, and reports whether there were any. New locks take what room there is: one that
+// does not fit must not keep the others of the group from being moved and removed.
+func (s *Store) apply(t *table, group []*request, room int) bool {
 	t.Writes++
 	changed := false
 	now := s.Clock.Now().UTC().Format(time.RFC3339)
 	for _, r := range group {
+		r.err = nil
+		if _, there := t.Locks[r.volume]; !there && r.next != (Lock{}) {
+			if room -= len(r.volume) + longestLock; room < 0 {
+				r.stands, r.swapped, r.err = Lock{}, false, ErrFull
+				continue
+			}
+		}
 		r.stands, r.swapped = t.swap(r.volume, r.old, r.next, now)
 		changed = changed || r.swapped
 	}

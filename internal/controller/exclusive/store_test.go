@@ -405,3 +405,43 @@ func TestTheConfigMapOfALockDoesNotChange(t *testing.T) {
 			volumesv1alpha1.InstallNamespace)
 	}
 }
+
+// The names of volumes decide on the ConfigMap, so one author may fill one with many volumes.
+func TestAFullConfigMapTakesNoNewLocksAndMovesThoseThatItHas(t *testing.T) {
+	a := newAPI(t)
+	s := New(a, a, clock.RealClock{}, nil)
+	const mine = "kubernetes.io/csi/d^mine"
+	full := table{Locks: map[string]Lock{mine: {Holder: "a", Write: 1}, "gone": {Holder: "a", Write: 1}}}
+	for k := 0; len(full.Locks)*350 < mostLocks; k++ {
+		full.Locks[fmt.Sprintf("crowd-%s-%d", strings.Repeat("x", 300), k)] = Lock{Holder: strings.Repeat("n", 63), Write: 1}
+	}
+	data, err := json.Marshal(full)
+	if err != nil {
+		t.Fatal(err)
+	}
+	object := &corev1.ConfigMap{Data: map[string]string{dataKey: string(data)}}
+	object.Namespace, object.Name = Key(mine).Namespace, Key(mine).Name
+	if err := a.Create(t.Context(), object); err != nil {
+		t.Fatal(err)
+	}
+	add := &request{volume: "new", next: Lock{Holder: "b"}}
+	move := &request{volume: mine, old: Lock{Holder: "a", Write: 1}, next: Lock{Holder: "b", MovedFrom: "a"}}
+	remove := &request{volume: "gone", old: Lock{Holder: "a", Write: 1}}
+	group := []*request{add, move, remove}
+	for _, r := range group {
+		r.done = make(chan struct{})
+	}
+	s.commit(object.Name, group)
+	if !errors.Is(add.err, ErrFull) || add.swapped {
+		t.Errorf("a new lock in a ConfigMap with %d bytes: written %t, error %v; want %v", len(data), add.swapped, add.err,
+			ErrFull)
+	}
+	if move.err != nil || !move.swapped || remove.err != nil || !remove.swapped {
+		t.Errorf("beside it a lock is moved: %t, %v, and one removed: %t, %v; want both done", move.swapped, move.err,
+			remove.swapped, remove.err)
+	}
+	live, err := s.Read(t.Context(), mine)
+	if err != nil || live.Holder != "b" {
+		t.Errorf("the lock that was moved is %+v, error %v; want it on node b", live, err)
+	}
+}

@@ -6,18 +6,8 @@ SPDX-License-Identifier: Apache-2.0
 package nodestate
 
 import (
-	"encoding/json"
-	"errors"
-
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
-
-// SizeLimit of a NodeVolumeState in JSON. Below what the API server stores, so that a Detaching and the
-// agent's own lines always fit.
-const SizeLimit = 1 << 20
-
-// ErrTooLarge: the change would let the NodeVolumeState grow beyond SizeLimit.
-var ErrTooLarge = errors.New("the node's NodeVolumeState is full")
 
 // apply makes the changes of the group and returns the changed object, the requests that still wait for its write,
 // and the number of changes.
@@ -32,7 +22,7 @@ func apply(nvs *volumesv1alpha1.NodeVolumeState, group []*request) (*volumesv1al
 			changed++
 		}
 	}
-	if changed == 0 || size(nvs) <= SizeLimit {
+	if changed == 0 || refusal(original, nvs) == nil {
 		return nvs, group, changed
 	}
 	return applySingly(original, group)
@@ -50,8 +40,7 @@ func refuseMissing(group []*request) []*request {
 	return passed
 }
 
-// applySingly leaves out the attachments that make the object grow beyond the limit. What lets go of one is never
-// left out.
+// applySingly leaves out the entries for which there is no room.
 func applySingly(
 	nvs *volumesv1alpha1.NodeVolumeState, group []*request,
 ) (*volumesv1alpha1.NodeVolumeState, []*request, int) {
@@ -61,8 +50,8 @@ func applySingly(
 		if r.change != nil {
 			next := nvs.DeepCopy()
 			r.alter(next)
-			if attached(next) > attached(nvs) && size(next) > SizeLimit {
-				finish([]*request{r}, nvs, ErrTooLarge)
+			if err := refusal(nvs, next); err != nil {
+				finish([]*request{r}, nvs, err)
 				continue
 			}
 			nvs = next
@@ -71,22 +60,4 @@ func applySingly(
 		passed = append(passed, r)
 	}
 	return nvs, passed, changed
-}
-
-func attached(nvs *volumesv1alpha1.NodeVolumeState) int {
-	n := 0
-	for i := range nvs.Spec.Attachments {
-		if nvs.Spec.Attachments[i].State == volumesv1alpha1.AttachmentAttached {
-			n++
-		}
-	}
-	return n
-}
-
-func size(nvs *volumesv1alpha1.NodeVolumeState) int {
-	b, err := json.Marshal(nvs)
-	if err != nil {
-		return SizeLimit + 1
-	}
-	return len(b)
 }

@@ -39,7 +39,7 @@ func (w *Writer) guess(ctx context.Context, node string, group []*request) []*re
 		r.alter(nvs)
 		changing = append(changing, r)
 	}
-	if len(changing) == 0 || size(nvs) > SizeLimit {
+	if len(changing) == 0 || refusal(known, nvs) != nil {
 		return group
 	}
 	err := w.update(ctx, nvs)

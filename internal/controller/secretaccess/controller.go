@@ -11,8 +11,8 @@ SPDX-License-Identifier: Apache-2.0
 // the account's name. They belong to the node state, and Kubernetes deletes them with it.
 //
 // The access is given as soon as an intent resolves to a volume with Secrets. That is before the volume is attached,
-// and so before the agent needs it. It ends with the last intent that wants the volume staged: to undo that, a driver
-// gets no Secret.
+// and so before the agent needs it. Beyond a number of Secrets it is given once the volume is attached. It ends with
+// the last intent that wants the volume staged: to undo that, a driver gets no Secret.
 package secretaccess
 
 import (

@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package secretaccess
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -20,6 +21,11 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
+// mostEarly is up to how many Secrets of one namespace the agent may read because of volumes that are not attached yet.
+// Those of attached volumes are bounded by the size of the node state. So a Role can always be written, whatever number
+// of claims and Secrets an author creates.
+const mostEarly = 1000
+
 // wanted are the Secrets that the node's agent needs, by namespace. Each list is sorted.
 func (c *Controller) wanted(ctx context.Context, node string, nvs *volumesv1alpha1.NodeVolumeState) (
 	map[string][]string, error) {
@@ -27,7 +33,10 @@ func (c *Controller) wanted(ctx context.Context, node string, nvs *volumesv1alph
 	if err := c.Client.List(ctx, intents, client.MatchingFields{index.Node: node}); err != nil {
 		return nil, fmt.Errorf("listing the intents of node %s: %w", node, err)
 	}
-	wanted := map[string][]string{}
+	slices.SortFunc(intents.Items, func(x, y volumesv1alpha1.VolumeAttachmentIntent) int {
+		return cmp.Or(x.CreationTimestamp.Compare(y.CreationTimestamp.Time), cmp.Compare(x.UID, y.UID))
+	})
+	wanted, early := map[string][]string{}, map[string][]string{}
 	for i := range intents.Items {
 		intent := &intents.Items[i]
 		if !staged(intent) {
@@ -37,15 +46,40 @@ func (c *Controller) wanted(ctx context.Context, node string, nvs *volumesv1alph
 		if err != nil {
 			return nil, err
 		}
+		names := early
+		if entryOf(intent, nvs) != nil {
+			names = wanted
+		}
 		for _, ref := range r.needed(intent) {
-			wanted[ref.Namespace] = append(wanted[ref.Namespace], ref.Name)
+			names[ref.Namespace] = append(names[ref.Namespace], ref.Name)
 		}
 	}
+	for namespace, names := range early {
+		wanted[namespace] = addEarly(unique(wanted[namespace]), names)
+	}
 	for namespace, names := range wanted {
-		slices.Sort(names)
-		wanted[namespace] = slices.Compact(names)
+		wanted[namespace] = unique(names)
 	}
 	return wanted, nil
+}
+
+// addEarly adds the first of the early names that fit.
+func addEarly(names, early []string) []string {
+	known := map[string]bool{}
+	for _, name := range names {
+		known[name] = true
+	}
+	for _, name := range early {
+		if len(names) < mostEarly && !known[name] {
+			known[name], names = true, append(names, name)
+		}
+	}
+	return names
+}
+
+func unique(names []string) []string {
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // refs are the Secrets that a volume names.
@@ -89,10 +123,8 @@ func ofSource(s *volume.Source) refs { return refs{s.StageSecret, s.PublishSecre
 // that has had one keeps the Secrets of its entry, which the agent goes by, also when it does not resolve any more.
 func (c *Controller) refsOf(ctx context.Context, intent *volumesv1alpha1.VolumeAttachmentIntent,
 	nvs *volumesv1alpha1.NodeVolumeState) (r refs, known bool, err error) {
-	if name := intent.Status.UniqueVolumeName; name != "" {
-		if e := handshake.AttachmentOf(nvs, name); e != nil && e.State == volumesv1alpha1.AttachmentAttached {
-			return ofEntry(e), true, nil
-		}
+	if e := entryOf(intent, nvs); e != nil {
+		return ofEntry(e), true, nil
 	}
 	facts, err := resolve.Gather(ctx, c.Client, intent)
 	if err != nil {
@@ -103,4 +135,17 @@ func (c *Controller) refsOf(ctx context.Context, intent *volumesv1alpha1.VolumeA
 		return refs{}, false, nil
 	}
 	return ofSource(result.Source), true, nil
+}
+
+// entryOf is the Attached entry of the volume that the intent is pinned to; nil if there is none.
+func entryOf(intent *volumesv1alpha1.VolumeAttachmentIntent,
+	nvs *volumesv1alpha1.NodeVolumeState) *volumesv1alpha1.NodeAttachment {
+	name := intent.Status.UniqueVolumeName
+	if name == "" {
+		return nil
+	}
+	if e := handshake.AttachmentOf(nvs, name); e != nil && e.State == volumesv1alpha1.AttachmentAttached {
+		return e
+	}
+	return nil
 }

@@ -71,8 +71,8 @@ func (f Facts) ofState(found uses, state *volumesv1alpha1.NodeVolumeState) {
 	ofPods := map[string]bool{}
 	for i := range state.Status.Volumes {
 		switch v := &state.Status.Volumes[i]; {
-		case !handshake.NodeOf(state, v.VolumeName).InUse() && len(v.Publications) == 0:
-		case !f.Replace && v.PublishedBy == volumesv1alpha1.PublisherKubelet && len(v.Publications) == 0:
+		case !handshake.NodeOf(state, v.VolumeName).InUse() && !v.HasPublications():
+		case !f.Replace && v.PublishedBy == volumesv1alpha1.PublisherKubelet && !v.HasPublications():
 			ofPods[v.VolumeName] = true
 		default:
 			found.add(state.Name, v.VolumeName, describeVolume(v))

@@ -42,6 +42,8 @@ func TestWhatHawserHasToRelease(t *testing.T) {
 	const attached, detaching = volumesv1alpha1.AttachmentAttached, volumesv1alpha1.AttachmentDetaching
 	orphan := volumesv1alpha1.NodeVolume{VolumeName: "v", PublishedBy: volumesv1alpha1.PublisherKubelet,
 		Publications: []volumesv1alpha1.Publication{{Orphan: true}}}
+	unlisted := volumesv1alpha1.NodeVolume{VolumeName: "v", PublishedBy: volumesv1alpha1.PublisherKubelet,
+		PublicationCount: 300}
 	forgotten := entry("v", detaching)
 	forgotten.AttachmentUID, forgotten.DetachedTime = "declared", &metav1.Time{}
 	inline := intent("v", true)
@@ -86,6 +88,8 @@ func TestWhatHawserHasToRelease(t *testing.T) {
 		{name: "a forced detach waits for the agent", entries: []volumesv1alpha1.NodeAttachment{away},
 			coexist: []string{"detached by force, which the agent has not confirmed"},
 			replace: []string{"detached by force, which the agent has not confirmed"}},
+		{name: "publications count that the node state does not list", volumes: []volumesv1alpha1.NodeVolume{unlisted},
+			coexist: []string{"used by pods"}, replace: []string{"used by pods"}},
 		{name: "an orphan counts", volumes: []volumesv1alpha1.NodeVolume{orphan},
 			coexist: []string{"published, but its intent is missing"},
 			replace: []string{"published, but its intent is missing"}},

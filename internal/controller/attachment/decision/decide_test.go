@@ -296,7 +296,7 @@ func TestTheSecondIntentForASingleUserIsTheOneRefused(t *testing.T) {
 	if len(n.Wanted) != 1 || n.Wanted[0].Object.Name != "pinned" || len(n.Refused) != 1 {
 		t.Errorf("intents of node a: wanted %v, refused %v; want pinned alone and one refused", n.Wanted, n.Refused)
 	}
-	if found := RefusalOf(&f, n.Refused[0]); found.Reason != volumesv1alpha1.ReasonReadWriteOncePod ||
+	if found := RefusalOf(&f, n, n.Refused[0]); found.Reason != volumesv1alpha1.ReasonReadWriteOncePod ||
 		!strings.Contains(found.Message, "default/pinned on node a") {
 		t.Errorf("finding for refused intent %s: %+v, want reason %s and intent default/pinned on node a",
 			n.Refused[0].Object.Name, found, volumesv1alpha1.ReasonReadWriteOncePod)

@@ -39,6 +39,7 @@ func EntryOf(f *Facts, i *Intent) volumesv1alpha1.NodeAttachment {
 	e := volumesv1alpha1.NodeAttachment{
 		VolumeName:           f.Volume,
 		State:                volumesv1alpha1.AttachmentAttached,
+		Namespace:            i.Object.Namespace,
 		Driver:               s.Driver,
 		VolumeHandle:         s.Handle,
 		PersistentVolumeName: s.PersistentVolume,
@@ -75,6 +76,7 @@ func Stale(f *Facts, n *Node, i *Intent) bool {
 	e := EntryOf(f, i)
 	e.AttachmentUID, e.AttachmentName, e.PublishContext = n.Entry.AttachmentUID, n.Entry.AttachmentName,
 		n.Entry.PublishContext
+	e.Namespace = n.Entry.Namespace // an entry of an earlier version has none, and needs none
 	if a := n.AttachmentOf(n.Entry.AttachmentUID); a != nil && a.Attached {
 		// A volume that was attached again may be another device.
 		e.PublishContext = a.PublishContext

@@ -95,8 +95,11 @@ func (n *Node) describeHolders(namespace string) string {
 	return strings.Join(named, ", ")
 }
 
-// RefusalOf of an intent that another one keeps out.
-func RefusalOf(f *Facts, i *Intent) *Finding {
+// RefusalOf of an intent that others keep out of its node.
+func RefusalOf(f *Facts, refused *Node, i *Intent) *Finding {
+	if !f.SingleUser {
+		return tooManyUses(refused, i)
+	}
 	for _, n := range f.Nodes {
 		if len(n.Wanted)+len(n.Leaving) == 0 {
 			continue

@@ -96,11 +96,12 @@ func TestAMessageReportsThatTheDetachFromTheHolderFails(t *testing.T) {
 
 func TestASingleUserIsNamedAsThePodThatItIs(t *testing.T) {
 	f := Facts{SingleUser: true, Nodes: []*Node{on("a", wanted("i"), forPod("db-0"))}}
-	if got := RefusalOf(&f, intentNamed("other")).Message; !strings.Contains(got, "pod default/db-0 on node a") {
+	if got := RefusalOf(&f, f.Nodes[0], intentNamed("other")).Message; !strings.Contains(got,
+		"pod default/db-0 on node a") {
 		t.Errorf("message of the refusal: %q, want pod default/db-0 on node a", got)
 	}
 	f.Nodes[0].Wanted[0].Object.Namespace = "secret"
-	if got := RefusalOf(&f, intentNamed("other")).Message; strings.Contains(got, "db-0") ||
+	if got := RefusalOf(&f, f.Nodes[0], intentNamed("other")).Message; strings.Contains(got, "db-0") ||
 		!strings.Contains(got, "another namespace") {
 		t.Errorf("message of the refusal in another namespace: %q, want another namespace and no name", got)
 	}

@@ -20,6 +20,9 @@ type Intent struct {
 	Claim *corev1.PersistentVolumeClaim
 	// Protected: its own finalizer and its claim's are in place, as far as it needs them.
 	Protected bool
+
+	// refused by limitUses, and because of its namespace.
+	refused, namespaceFull bool
 }
 
 // mayAttach reports whether something may be attached for the intent now.

@@ -37,8 +37,10 @@ type Node struct {
 	Wanted []*Intent
 	// Leaving are the intents that are being deleted.
 	Leaving []*Intent
-	// Refused are intents that another one keeps out.
+	// Refused are intents that others keep out.
 	Refused []*Intent
+	// NamespaceUses counts the pinned intents on the node by namespace, those of all volumes.
+	NamespaceUses map[string]int
 	// DriverMissing: the driver is not registered on the node.
 	DriverMissing bool
 	// Limit of the driver's volumes on the node, where the volume is to be attached to it.
