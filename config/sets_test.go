@@ -138,7 +138,7 @@ func (in installation) testAdoption(
 // testAuthorsOfClaimTemplates checks that a set makes no claims for a user who may not create any.
 func (in installation) testAuthorsOfClaimTemplates(t *testing.T) {
 	t.Helper()
-	const name, message = "set-author", "may set or change claimTemplate"
+	const name, message = "set-author", "set or change claimTemplate, or change the nodeSelector"
 	role := &rbacv1.ClusterRole{Rules: []rbacv1.PolicyRule{{APIGroups: []string{"volumes.hawser.io"},
 		Resources: []string{"volumeattachmentintentsets"}, Verbs: []string{"create", "patch"}}}}
 	role.Name = "test-" + name
@@ -155,7 +155,13 @@ func (in installation) testAuthorsOfClaimTemplates(t *testing.T) {
 	expectAllowed(t, in.admin.Create(t.Context(), templated))
 	expectForbidden(t, patched(t, author, templated,
 		`{"spec":{"claimTemplate":{"spec":{"storageClassName":"expensive"}}}}`), message)
-	expectAllowed(t, patched(t, author, templated, `{"spec":{"nodeSelector":{"matchLabels":{"a":"b"}}}}`))
+	// More nodes are more claims, and no policy can tell how many nodes a selector matches.
+	expectForbidden(t, patched(t, author, templated, `{"spec":{"nodeSelector":{"matchLabels":{"a":"b"}}}}`), message)
+	expectAllowed(t, patched(t, author, templated, `{"spec":{"template":{"spec":{"readOnly":true}}}}`))
+	shared := newSet("shared")
+	expectAllowed(t, patched(t, author, shared, `{"spec":{"nodeSelector":{"matchLabels":{"a":"b"}}}}`))
+	expectForbidden(t, patched(t, author, shared, `{"spec":{"template":{"spec":{"volume":null}},"claimTemplate":{"spec":{
+		"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}}}}}}`), message)
 }
 
 func expectInvalid(t *testing.T, err error, part string) {

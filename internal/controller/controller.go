@@ -121,7 +121,7 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 		"placement": &placement.Controller{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Locks: locks, Events: events, Clock: o.Clock,
 		},
-		"secret access": &secretaccess.Controller{Client: mgr.GetClient(), Events: events},
+		"secret access": &secretaccess.Controller{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events},
 		"verification": &verify.Verifier{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Findings: findings, Endpoints: o.Endpoints,
 			Period: o.VerifyPeriod,

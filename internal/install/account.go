@@ -7,8 +7,10 @@ package install
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
@@ -38,4 +40,14 @@ func NodeOfAccount(account string) string {
 		return ""
 	}
 	return node
+}
+
+// IsNodeAccess reports whether the manager made the account, Role or RoleBinding for a node. Another object of the name
+// may have the label, but it belongs to no node state.
+func IsNodeAccess(object metav1.Object) bool {
+	node := NodeOfAccount(object.GetName())
+	return node != "" && object.GetLabels()[NodeAccountLabel] == "true" &&
+		slices.ContainsFunc(object.GetOwnerReferences(), func(owner metav1.OwnerReference) bool {
+			return owner.Kind == "NodeVolumeState" && owner.Name == node
+		})
 }

@@ -161,7 +161,7 @@ func (t traces) releaseClaims(ctx context.Context) error {
 func (t traces) deleteAccounts(ctx context.Context) error {
 	node := client.MatchingLabels{install.NodeAccountLabel: "true"}
 	remove := func(object *metav1.PartialObjectMetadata) error {
-		if install.NodeOfAccount(object.Name) == "" {
+		if !install.IsNodeAccess(object) {
 			return nil
 		}
 		return t.deleteLive(ctx, object)

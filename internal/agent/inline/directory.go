@@ -60,14 +60,14 @@ func (p directories) publish(ctx context.Context, r request) error {
 func (p directories) showFirst(ctx context.Context, all []Place) {
 	reconciled := make(chan struct{}, len(all))
 	for _, place := range all {
-		go func() {
-			// It goes on when the call has ended.
+		// It goes on when the call has ended. Serve waits for it.
+		p.background.Go(func() {
 			if retry, err := p.ReconcilePlace(context.WithoutCancel(ctx), place); err != nil || retry > 0 {
 				p.Log.Info("a place of a directory is not as it should be yet", "place", place, "error", err)
 				p.Enqueue(place)
 			}
 			reconciled <- struct{}{}
-		}()
+		})
 	}
 	late := p.Clock.NewTimer(longestFirst)
 	defer late.Stop()

@@ -6,14 +6,23 @@ SPDX-License-Identifier: Apache-2.0
 package inline
 
 import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -130,5 +139,47 @@ func TestTheMirrorOfAStaticPodIsThePod(t *testing.T) {
 		if got := isPod(pod, wanted); got != want {
 			t.Errorf("pod %+v is the one with UID hash: %t, want %t", pod.ObjectMeta, got, want)
 		}
+	}
+}
+
+// slowIntents answers no question about an intent before it is released.
+type slowIntents struct {
+	intents
+	asked, released chan struct{}
+}
+
+func (i slowIntents) Cached(context.Context, types.NamespacedName) (*volumesv1alpha1.VolumeAttachmentIntent, error) {
+	close(i.asked)
+	<-i.released
+	return nil, errors.New("not known")
+}
+
+func TestThePluginServesUntilThePlacesThatACallBeganAreReconciled(t *testing.T) {
+	n, slow := newNode(t, intents{}), slowIntents{asked: make(chan struct{}), released: make(chan struct{})}
+	var enqueued atomic.Bool
+	n.Intents, n.Enqueue = slow, func(Place) { enqueued.Store(true) }
+	if err := os.MkdirAll(filepath.Join(n.Paths.Root, "binds"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	directory := record.PodBind{Target: "/pods/directory", Directory: "/pods/directory", Selector: "app=web"}
+	if err := n.Pods.Add(directory, false); err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- n.Serve(ctx) }()
+	conn := dial(t, n.socket())
+	if _, err := csi.NewIdentityClient(conn).Probe(t.Context(), &csi.ProbeRequest{}, grpc.WaitForReady(true)); err != nil {
+		t.Fatal(err)
+	}
+	call, cancel := context.WithCancel(t.Context())
+	cancel()
+	directories{n.Plugin}.showFirst(call, []Place{{Directory: directory.Target, Intent: "data"}})
+	<-slow.asked
+	end()
+	conn.WaitForStateChange(t.Context(), connectivity.Ready) // the server stops
+	close(slow.released)
+	if err := <-ended; err != nil || !enqueued.Load() {
+		t.Errorf("Serve returned %v, the reconcile has ended: %t; want that Serve waits for it", err, enqueued.Load())
 	}
 }

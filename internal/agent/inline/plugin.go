@@ -9,6 +9,7 @@ import (
 	"context"
 	"io/fs"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -100,6 +101,8 @@ type Plugin struct {
 	targets targetLocks
 	places  places
 	holds   holds
+	// background are the reconciles of places that go on after their call.
+	background sync.WaitGroup
 }
 
 var (

@@ -32,7 +32,8 @@ func (p *Plugin) registrationSocket() string {
 }
 
 // Serve serves until ctx ends, which is no error. The kubelet finds the plugin only once it serves. Calls that wait
-// when ctx ends are cut off, and their effects are complete or undone when Serve returns.
+// when ctx ends are cut off, and their effects are complete or undone when Serve returns. It waits for what calls have
+// begun: the caller lets another agent work on the node then.
 func (p *Plugin) Serve(ctx context.Context) error {
 	plugin := grpc.NewServer(grpc.WaitForHandlers(true))
 	csi.RegisterIdentityServer(plugin, p)
@@ -57,6 +58,7 @@ func (p *Plugin) Serve(ctx context.Context) error {
 	}
 	register.Stop()
 	plugin.Stop()
+	p.background.Wait()
 	return errors.Join(err, <-ended, <-ended)
 }
 

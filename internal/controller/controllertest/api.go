@@ -8,6 +8,7 @@ package controllertest
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 
@@ -15,8 +16,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -63,9 +67,35 @@ func New(t testing.TB, b *fake.ClientBuilder, objects ...client.Object) *API {
 		List: func(ctx context.Context, _ client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
 			return a.cached().List(ctx, l, opts...)
 		},
+		Delete: func(ctx context.Context, live client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			if err := a.checkUID(ctx, o, opts); err != nil {
+				return err
+			}
+			return live.Delete(ctx, o, opts...)
+		},
 	})
 	a.Sync()
 	return a
+}
+
+// checkUID does what an API server does and the fake one does not: an object under the name may be another one by now.
+// So no controller deletes by name alone.
+func (a *API) checkUID(ctx context.Context, o client.Object, opts []client.DeleteOption) error {
+	a.t.Helper()
+	options := (&client.DeleteOptions{}).ApplyOptions(opts)
+	if options.Preconditions == nil || options.Preconditions.UID == nil {
+		a.t.Errorf("%T %s is deleted without a UID, want that of the object that was decided on", o, o.GetName())
+		return nil
+	}
+	live := o.DeepCopyObject().(client.Object)
+	if err := a.Live.Get(ctx, client.ObjectKeyFromObject(o), live); err != nil {
+		return err
+	}
+	if live.GetUID() != *options.Preconditions.UID {
+		return apierrors.NewConflict(schema.GroupResource{}, o.GetName(), fmt.Errorf("UID %s is not %s", live.GetUID(),
+			*options.Preconditions.UID))
+	}
+	return nil
 }
 
 func nodeOf(pod client.Object) []string { return []string{pod.(*corev1.Pod).Spec.NodeName} }
@@ -114,7 +144,7 @@ func kinds() []client.ObjectList {
 	}
 }
 
-// everything that the API server has of those kinds.
+// everything that the API server has of those kinds, and the manager's cache selects by its labels.
 func (a *API) everything() []client.Object {
 	a.t.Helper()
 	var all []client.Object
@@ -127,7 +157,10 @@ func (a *API) everything() []client.Object {
 			a.t.Fatal(err)
 		}
 		for _, o := range objects {
-			all = append(all, o.(client.Object))
+			object := o.(client.Object)
+			if label := optionsOf(object).Label; label == nil || label.Matches(labels.Set(object.GetLabels())) {
+				all = append(all, object)
+			}
 		}
 	}
 	return all
@@ -140,7 +173,7 @@ func (a *API) trimmed(o client.Object) client.Object {
 	if o.GetResourceVersion() == "" {
 		o.SetResourceVersion("999") // which the fake API server gives it too
 	}
-	transform := transformOf(o)
+	transform := optionsOf(o).Transform
 	if transform == nil {
 		return o
 	}

@@ -9,7 +9,7 @@ import (
 	"context"
 	"reflect"
 
-	"k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -24,12 +24,12 @@ func (i indexer) IndexField(_ context.Context, o client.Object, field string, ke
 	return nil
 }
 
-// transformOf is what the manager's cache does to objects of this kind; nil for nothing.
-func transformOf(o client.Object) cache.TransformFunc {
+// optionsOf are those that the manager's cache has for objects of this kind.
+func optionsOf(o client.Object) cache.ByObject {
 	for kind, by := range cached.Options().ByObject {
 		if reflect.TypeOf(kind) == reflect.TypeOf(o) {
-			return by.Transform
+			return by
 		}
 	}
-	return nil
+	return cache.ByObject{}
 }

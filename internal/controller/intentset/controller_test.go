@@ -37,6 +37,8 @@ type server struct {
 	writes []string
 	// refuse the creation of intents.
 	refuse func(name string) bool
+	// refuseDelete of intents, once.
+	refuseDelete bool
 }
 
 func newServer(t *testing.T, objects ...client.Object) *server {
@@ -60,6 +62,11 @@ func newServer(t *testing.T, objects ...client.Object) *server {
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 			wrote("delete", o)
+			if s.refuseDelete {
+				s.refuseDelete = false
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "volumeattachmentintents"}, o.GetName(),
+					fmt.Errorf("a webhook of the cluster"))
+			}
 			return c.Delete(ctx, o, opts...)
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch,
@@ -346,5 +353,63 @@ func TestAnOrphanOfTheSetIsAdopted(t *testing.T) {
 	}
 	if !metav1.IsControlledBy(orphan, newSet()) {
 		t.Errorf("intent cache-a has owners %v, want the set as its controller", orphan.OwnerReferences)
+	}
+}
+
+func TestAnIntentWhoseDeletionIsRefusedIsDeletedLater(t *testing.T) {
+	s := newServer(t, newSet(), newNode("a"))
+	s.pass()
+	if err := s.Live.Delete(t.Context(), newNode("a")); err != nil {
+		t.Fatal(err)
+	}
+	s.Sync()
+	s.refuseDelete = true
+	s.expectPass("delete cache-a, status cache")
+	s.expectReady(metav1.ConditionFalse, volumesv1alpha1.ReasonIntentRefused)
+	s.expectPass("delete cache-a, status cache")
+}
+
+func TestAnIntentThatWasCreatedAgainIsNotDeletedForItsPredecessor(t *testing.T) {
+	s := newServer(t, newSet(), newNode("a"))
+	s.pass()
+	intent := &volumesv1alpha1.VolumeAttachmentIntent{}
+	if err := s.Live.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "cache-a"}, intent); err != nil {
+		t.Fatal(err)
+	}
+	again := intent.DeepCopy()
+	again.UID = "again"
+	if err := s.Live.Update(t.Context(), again); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Live.Delete(t.Context(), newNode("a")); err != nil {
+		t.Fatal(err)
+	}
+	s.Show(newSet(), intent)
+	s.pass()
+	if err := s.Live.Get(t.Context(), client.ObjectKeyFromObject(again), again); err != nil ||
+		!again.DeletionTimestamp.IsZero() {
+		t.Errorf("intent cache-a is gone or goes, error %v; want it kept: the one that was decided on had another UID", err)
+	}
+}
+
+func TestAnOrphanIsAdoptedOnlyAtTheVersionThatWasDecidedOn(t *testing.T) {
+	orphan := newSituation().newIntent("a")
+	hasNoController(orphan)
+	s := newServer(t, newSet(), newNode("a"), orphan)
+	changed := &volumesv1alpha1.VolumeAttachmentIntent{}
+	if err := s.Live.Get(t.Context(), client.ObjectKeyFromObject(orphan), changed); err != nil {
+		t.Fatal(err)
+	}
+	other := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "other", UID: "other"}
+	changed.OwnerReferences = append(changed.OwnerReferences, other)
+	if err := s.Live.Update(t.Context(), changed); err != nil {
+		t.Fatal(err)
+	}
+	s.pass()
+	if err := s.Live.Get(t.Context(), client.ObjectKeyFromObject(orphan), changed); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(changed.OwnerReferences, other) {
+		t.Errorf("intent cache-a has owners %v, want the one that came meanwhile kept", changed.OwnerReferences)
 	}
 }

@@ -29,12 +29,8 @@ import (
 // longestMessage of a condition.
 const longestMessage = 2048
 
-// report writes the condition, and an event, if they changed. A pod that was refused keeps that reason while another
-// one is tried: two that are refused would otherwise wake each other by their conditions for ever.
+// report writes the condition, and an event, if they changed.
 func (c *Controller) report(ctx context.Context, pod *corev1.Pod, d decision) error {
-	if d.behind && refused(pod) {
-		return nil
-	}
 	_, err := c.write(ctx, pod, corev1.ConditionFalse, d.reason, d.message)
 	return err
 }
@@ -99,11 +95,8 @@ func (c *Controller) lift(ctx context.Context, pod *corev1.Pod, d decision) erro
 			return err
 		}
 	}
-	// The cache may show this before the answer arrives.
-	c.lifted.Store(pod.UID, nil)
 	placed, err := c.send(ctx, at, d.terms)
 	if err != nil {
-		c.lifted.Delete(pod.UID)
 		return c.notLifted(ctx, at, err)
 	}
 	if again {
@@ -118,21 +111,16 @@ func refused(pod *corev1.Pod) bool {
 	return c != nil && c.Reason == volumesv1alpha1.ReasonPlacementRefused
 }
 
-// notLifted handles the error of a pod whose gate was to be lifted.
+// notLifted handles the error of a pod whose gate was to be lifted. It may never be accepted, so it does not keep the
+// others of its claims waiting. Where the answer is missing, the patch may still be on its way: the condition is a new
+// version of the pod, at which that patch has no effect.
 func (c *Controller) notLifted(ctx context.Context, pod *corev1.Pod, err error) error {
-	switch {
-	case apierrors.IsNotFound(err):
-		c.giveWay(pod)
-		return nil
-	case apierrors.IsConflict(err):
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil // The event of the newer version leads here again.
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
-		// It may never be accepted, so it does not keep the others of its claims waiting.
-		c.giveWay(pod)
-		err = errors.Join(err, c.report(ctx, pod, decision{reason: volumesv1alpha1.ReasonPlacementRefused,
-			message: err.Error()}))
 	}
-	return fmt.Errorf("lifting the gate of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	refused := decision{reason: volumesv1alpha1.ReasonPlacementRefused, message: err.Error()}
+	return fmt.Errorf("lifting the gate of pod %s/%s: %w", pod.Namespace, pod.Name,
+		errors.Join(err, c.report(ctx, pod, refused)))
 }
 
 // send is one patch at the version of the pod: affinity, gate and label. The pod has no other gate.

@@ -16,25 +16,33 @@ SPDX-License-Identifier: Apache-2.0
 //
 // The affinity of a pod that is not gated any more cannot be changed. So a gate is lifted at the version of the pod
 // that was decided on. That nothing restricts a pod is read live before.
+//
+// The node of the first pod of an exclusive volume decides about the others. So such pods of one namespace are placed
+// one at a time, and each is decided on with the gates of the others read live: the cache may not show yet what an
+// earlier reconcile lifted. Nothing else is kept from one reconcile for the next.
 package placement
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/keymutex"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/hawser-io/hawser/internal/controller/index"
 )
 
-// workers reconcile so many pods at once.
-const workers = 8
+const (
+	// workers reconcile so many pods at once.
+	workers = 8
+	// namespaces have turns of their own up to this number, as far as their hashes differ.
+	namespaces = 256
+)
 
 // Controller reconciles gated pods.
 type Controller struct {
@@ -46,11 +54,8 @@ type Controller struct {
 	Events events.EventRecorder
 	Clock  clock.PassiveClock
 
-	firsts firsts
-	// queue of the controller, for the pods that a reconcile of another one concerns. It is there before any reconcile.
-	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
-	// lifted: UIDs of pods whose gate was lifted, until the cache shows that.
-	lifted sync.Map
+	// turns of the namespaces: a pod that is to come first is placed while it has that of its namespace.
+	turns keymutex.KeyMutex
 }
 
 // Reconcile one pod.
@@ -62,49 +67,54 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if !c.concerns(pod) {
 		return reconcile.Result{}, nil
 	}
-	d, err := c.decide(ctx, pod)
+	d, err := c.decide(ctx, pod, gatherer{reader: c.Client})
+	if err == nil && d.lift && d.first {
+		c.turns.LockKey(pod.Namespace)
+		defer func() { _ = c.turns.UnlockKey(pod.Namespace) }()
+	}
+	if err == nil && d.lift {
+		d, err = c.makeSure(ctx, pod, d)
+	}
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("deciding on the nodes of pod %s: %w", req, err)
 	}
 	if !d.lift {
-		c.giveWay(pod)
 		return reconcile.Result{}, c.report(ctx, pod, d)
 	}
 	return reconcile.Result{}, c.lift(ctx, pod, d)
 }
 
-// giveWay lets another pod be the first of the claims, and reconciles those that wait for this one: a pod that stays as
-// it is has no event.
-func (c *Controller) giveWay(pod *corev1.Pod) {
-	for _, key := range c.firsts.release(pod.UID) {
-		c.queue.Add(reconcile.Request{NamespacedName: key})
-	}
-}
-
 // concerns reports whether the pod waits for this controller alone.
 func (c *Controller) concerns(pod *corev1.Pod) bool {
-	_, lifted := c.lifted.Load(pod.UID)
-	return !lifted && !index.Ungated(pod) && len(pod.Spec.SchedulingGates) == 1 && pod.DeletionTimestamp.IsZero() &&
+	return !index.Ungated(pod) && len(pod.Spec.SchedulingGates) == 1 && pod.DeletionTimestamp.IsZero() &&
 		!index.Terminated(pod)
 }
 
-// decide on what the cache has and, if that restricts nothing, on what is read live.
-func (c *Controller) decide(ctx context.Context, pod *corev1.Pod) (decision, error) {
-	d, err := c.decideOn(ctx, pod, c.Client)
-	if err != nil || !d.lift || d.constrained {
-		return d, err
+// makeSure decides again on what is read live: all that restricts the pod, if the cache has nothing that does, and the
+// gates of the others, if it is to come first.
+func (c *Controller) makeSure(ctx context.Context, pod *corev1.Pod, d decision) (decision, error) {
+	if d.constrained && !d.first {
+		return d, nil
 	}
-	return c.decideOn(ctx, pod, c.Reader)
+	g := gatherer{reader: c.Client}
+	if !d.constrained {
+		g.reader = c.Reader
+	}
+	if d.first {
+		g.gates = c.Reader
+	}
+	sure, err := c.decide(ctx, pod, g)
+	if err == nil && sure.lift && sure.first && !d.first {
+		return d, errors.New("the cache does not show yet that a volume is exclusive")
+	}
+	return sure, err
 }
 
-func (c *Controller) decideOn(ctx context.Context, pod *corev1.Pod, reader client.Reader) (decision, error) {
-	f, err := gatherer{cache: c.Client, reader: reader, locks: c.Locks}.gather(ctx, pod)
+func (c *Controller) decide(ctx context.Context, pod *corev1.Pod, g gatherer) (decision, error) {
+	g.cache, g.locks = c.Client, c.Locks
+	f, err := g.gather(ctx, pod)
 	if err != nil {
 		return decision{}, err
 	}
-	d := decide(f)
-	if !d.lift {
-		return d, nil
-	}
-	return c.firsts.take(f, d), nil
+	return decide(f), nil
 }

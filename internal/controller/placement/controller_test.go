@@ -21,13 +21,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
 	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/keymutex"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -72,25 +71,8 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 		})
 	w.API = controllertest.New(t, b, objects...)
 	w.controller = &Controller{Client: w.Client, Reader: w.Live, Locks: noLocks{}, Events: w.events,
-		Clock: clocktesting.NewFakePassiveClock(time.Unix(1000, 0))}
-	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
-	t.Cleanup(queue.ShutDown)
-	if err := w.controller.start(t.Context(), queue); err != nil {
-		t.Fatal(err)
-	}
+		Clock: clocktesting.NewFakePassiveClock(time.Unix(1000, 0)), turns: keymutex.NewHashed(namespaces)}
 	return w
-}
-
-// woken are the pods that were added to the queue since the last call.
-func (w *world) woken() []string {
-	var woken []string
-	for w.controller.queue.Len() > 0 {
-		request, _ := w.controller.queue.Get()
-		w.controller.queue.Done(request)
-		woken = append(woken, request.Name)
-	}
-	slices.Sort(woken)
-	return woken
 }
 
 // expectRefused reconciles the pod, which the API server does not accept.
@@ -288,8 +270,7 @@ func TestOneOfTwoPodsOfAnExclusiveVolumeIsPlacedFirst(t *testing.T) {
 	w.Sync()
 	w.expectPlaced(w.placeStale("one"), "")
 	// The cache does not show yet that the first has no gate any more.
-	w.expectGated(w.placeStale("two"), "WaitForFirstConsumer", "pod shop/one, which comes first")
-	w.shown("one")
+	w.expectGated(w.placeStale("two"), "VolumeInUseElsewhere", "pod shop/one comes first but has no node yet")
 	w.expectGated(w.place("two"), "VolumeInUseElsewhere", "pod shop/one comes first but has no node yet")
 	one := w.pod("one")
 	one.Spec.NodeName = "node-a"
@@ -308,30 +289,105 @@ func (w *world) update(o client.Object) {
 	}
 }
 
-// shown does what the watch does when the cache shows the pod without its gate.
-func (w *world) shown(name string) {
-	was := gated(name)
-	w.controller.podChanged().Update(event.UpdateEvent{ObjectOld: was, ObjectNew: w.pod(name)})
+func twoPodsOfAnExclusiveVolume(t *testing.T) *world {
+	return newWorld(t, append(append(twoNodes(), bound("data", corev1.ReadWriteOnce)...), gated("one", "data"),
+		gated("two", "data"))...)
 }
 
-func TestAPodThatIsNotPlacedAfterAllLeavesTheFirstPlaceToAnother(t *testing.T) {
-	w := newWorld(t, append(append(twoNodes(), bound("data", corev1.ReadWriteOnce)...), gated("one", "data"),
-		gated("two", "data"))...)
-	w.refuse = errors.New("refused")
-	w.Sync()
-	_, err := w.controller.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "shop",
-		Name: "one"}})
-	if err == nil || !strings.Contains(err.Error(), "lifting the gate of pod shop/one") {
-		t.Fatalf("error %v, want that the gate cannot be lifted", err)
+// turns reports that a reconcile asks for the turn of its namespace.
+type turns struct {
+	keymutex.KeyMutex
+	asked chan string
+}
+
+func (m turns) LockKey(namespace string) {
+	m.asked <- namespace
+	m.KeyMutex.LockKey(namespace)
+}
+
+func TestAPodThatMayComeFirstWaitsForTheOneThatIsBeingPlaced(t *testing.T) {
+	w := twoPodsOfAnExclusiveVolume(t)
+	m := turns{w.controller.turns, make(chan string, 2)}
+	w.controller.turns = m
+	second := make(chan error, 1)
+	w.meanwhile = func() {
+		w.meanwhile = nil
+		<-m.asked
+		go func() {
+			_, err := w.controller.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{
+				Namespace: "shop", Name: "two"}})
+			second <- err
+		}()
+		select {
+		case <-m.asked:
+		case err := <-second:
+			t.Fatalf("pod two was reconciled while pod one was being placed, error %v; want that it waits", err)
+		}
 	}
-	// Whether the write had an effect is not known.
-	w.refuse = nil
-	w.expectGated(w.placeStale("two"), "WaitForFirstConsumer", "pod shop/one")
+	w.Sync()
+	w.expectPlaced(w.placeStale("one"), "")
+	if err := <-second; err != nil {
+		t.Fatal(err)
+	}
+	w.expectGated(w.pod("two"), "VolumeInUseElsewhere", "pod shop/one comes first but has no node yet")
+}
+
+func TestAPodThatIsDeletedWhileItsGateIsLiftedLeavesTheFirstPlaceToAnother(t *testing.T) {
+	one := gated("one", "data")
+	one.Finalizers = []string{"batch.kubernetes.io/job-tracking"}
+	w := newWorld(t, append(append(twoNodes(), bound("data", corev1.ReadWriteOnce)...), one, gated("two", "data"))...)
+	w.meanwhile = func() {
+		w.meanwhile = nil
+		if err := w.Live.Delete(t.Context(), w.pod("one")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if one := w.place("one"); one.DeletionTimestamp.IsZero() || index.Ungated(one) {
+		t.Fatalf("pod one: gates %v, want it gated and being deleted", one.Spec.SchedulingGates)
+	}
+	w.expectPlaced(w.place("two"), "")
+}
+
+func TestAPodThatIsCreatedAgainUnseenTakesTheFirstPlaceOfItsPredecessor(t *testing.T) {
+	w := twoPodsOfAnExclusiveVolume(t)
+	w.Sync()
+	w.expectPlaced(w.placeStale("one"), "")
 	if err := w.Live.Delete(t.Context(), w.pod("one")); err != nil {
 		t.Fatal(err)
 	}
-	w.controller.podChanged().Delete(event.DeleteEvent{Object: gated("one")})
+	again := gated("one", "data")
+	again.UID = "again"
+	w.create(again)
+	w.expectPlaced(w.place("one"), "")
+}
+
+func TestAPodThatIsGoneUnseenHoldsNothing(t *testing.T) {
+	w := twoPodsOfAnExclusiveVolume(t)
+	w.Sync()
+	w.expectPlaced(w.placeStale("one"), "")
+	if err := w.Live.Delete(t.Context(), w.pod("one")); err != nil {
+		t.Fatal(err)
+	}
+	w.expectPlaced(w.placeStale("two"), "")
+}
+
+func TestAPatchWhoseAnswerIsMissingHasNoEffectLater(t *testing.T) {
+	w := twoPodsOfAnExclusiveVolume(t)
+	w.refuse, w.refused = errors.New("connection reset"), "one"
+	w.Sync()
+	stale := w.pod("one")
+	_, err := w.controller.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(stale)})
+	if err == nil || !strings.Contains(err.Error(), "lifting the gate of pod shop/one: connection reset") {
+		t.Fatalf("error %v, want that the gate cannot be lifted", err)
+	}
+	w.expectGated(w.pod("one"), "PlacementRefused", "connection reset")
+	w.refuse = nil
+	// The patch, which was on its way, arrives.
+	if _, err := w.controller.send(t.Context(), stale, nil); !apierrors.IsConflict(err) {
+		t.Errorf("the first patch has error %v, want a conflict: another pod may be placed meanwhile", err)
+	}
 	w.expectPlaced(w.place("two"), "")
+	w.expectGated(w.place("one"), "VolumeInUseElsewhere", "pod shop/two comes first")
 }
 
 var (
@@ -343,43 +399,25 @@ var (
 func TestAPodThatTheAPIServerRefusesLetsTheOthersOfItsClaimBePlaced(t *testing.T) {
 	for name, answer := range map[string]error{"forbidden": forbidden, "invalid": invalid} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, append(append(twoNodes(), bound("data", corev1.ReadWriteOnce)...), gated("one", "data"),
-				gated("two", "data"))...)
+			w := twoPodsOfAnExclusiveVolume(t)
 			w.refuse, w.refused = answer, "one"
-			w.meanwhile = func() {
-				w.meanwhile = nil
-				w.expectGated(w.placeStale("two"), "WaitForFirstConsumer", "pod shop/one, which comes first")
-			}
 			w.expectRefused("one")
-			if woken := w.woken(); !slices.Equal(woken, []string{"two"}) {
-				t.Errorf("pods %q are reconciled, want two: it waits for pod one, which was refused", woken)
-			}
 			w.expectPlaced(w.place("two"), "")
 		})
 	}
 }
 
 func TestTwoPodsThatAreRefusedDoNotWakeEachOtherForEver(t *testing.T) {
-	w := newWorld(t, append(append(twoNodes(), bound("data", corev1.ReadWriteOnce)...), gated("one", "data"),
-		gated("two", "data"))...)
+	w := twoPodsOfAnExclusiveVolume(t)
 	w.refuse = forbidden
 	w.expectRefused("one")
 	w.expectRefused("two")
 	w.told()
-	version := w.pod("two").ResourceVersion
-	w.meanwhile = func() {
-		w.meanwhile = nil
-		if two := w.placeStale("two"); two.ResourceVersion != version {
-			t.Errorf("pod two was written while pod one was tried: %v; want that its reason stays", index.Placeable(two))
-		}
-	}
+	one, two := w.pod("one").ResourceVersion, w.pod("two").ResourceVersion
 	w.expectRefused("one")
-	if woken := w.woken(); !slices.Equal(woken, []string{"two"}) {
-		t.Errorf("pods %q are reconciled, want two: it had to wait for pod one", woken)
-	}
 	w.expectRefused("two")
-	if woken, told := w.woken(), w.told(); len(woken) > 0 || len(told) > 0 {
-		t.Errorf("pods %q are reconciled, events %q; want none: each is tried again after its own backoff", woken, told)
+	if told := w.told(); w.pod("one").ResourceVersion != one || w.pod("two").ResourceVersion != two || len(told) > 0 {
+		t.Errorf("the pods were written, events %q; want neither: an event of one reconciles the other", told)
 	}
 }
 
@@ -451,6 +489,10 @@ func TestUsersOfAClaimAreFoundHoweverTheyUseIt(t *testing.T) {
 	elsewhere := intent.DeepCopy()
 	elsewhere.Namespace, elsewhere.Spec.Volume.PersistentVolumeClaim.ClaimName = "bank", "theirs"
 	elsewhere.Status.UniqueVolumeName = "kubernetes.io/csi/" + testDriver + "^data"
+	predecessor := intent.DeepCopy()
+	predecessor.Labels = map[string]string{volumesv1alpha1.PodUIDLabel: "earlier"}
+	predecessor.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "web", UID: "earlier",
+		Controller: ptr.To(true)}}
 	orphaned := intent.DeepCopy()
 	orphaned.Labels = map[string]string{volumesv1alpha1.PodUIDLabel: "gone"}
 	orphaned.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "gone", UID: "gone",
@@ -467,6 +509,7 @@ func TestUsersOfAClaimAreFoundHoweverTheyUseIt(t *testing.T) {
 		"an intent":                            {intent, "intent shop/other"},
 		"an intent of another namespace":       {elsewhere, "1 in other namespaces"},
 		"an intent of a pod that is gone":      {orphaned, ""},
+		"an intent of the pod's predecessor":   {predecessor, ""},
 		"a pod that has ended":                 {ended, ""},
 		"a pod that is gated itself":           {gated("other", "data"), ""},
 		"a pod of the name in another project": {inNamespace(inline, "bank"), ""},
@@ -501,6 +544,18 @@ func TestWhatANodeStillUsesHoldsTheVolume(t *testing.T) {
 	w.expectPlaced(w.place("web"), "")
 }
 
+func TestWhatWasForcedAwayDoesNotHoldTheVolume(t *testing.T) {
+	const name = "kubernetes.io/csi/" + testDriver + "^data"
+	state := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "node-a", UID: "state"}}
+	state.Status.Protocol.ObservedUID = state.UID
+	state.Spec.Attachments = []volumesv1alpha1.NodeAttachment{{VolumeName: name, AttachmentUID: "attachment",
+		State: volumesv1alpha1.AttachmentDetaching, Evidence: &volumesv1alpha1.DetachEvidence{
+			Type: volumesv1alpha1.EvidenceOutOfServiceTaint}}}
+	state.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: name, InUse: true}}
+	w := newWorld(t, append(append(twoNodes(), bound("data", corev1.ReadWriteOnce)...), gated("web", "data"), state)...)
+	w.expectPlaced(w.place("web"), "")
+}
+
 func TestTheLimitOfADriverIsCountedByItsAttachments(t *testing.T) {
 	csiNode := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}}
 	csiNode.Spec.Drivers = []storagev1.CSINodeDriver{{Name: testDriver, NodeID: "a",
@@ -517,6 +572,10 @@ func TestTheLimitOfADriverIsCountedByItsAttachments(t *testing.T) {
 	w = newWorld(t, append(slices.Clone(objects), attachment("3", testDriver, "pv-3"))...)
 	w.expectPlaced(w.place("web"), "host!node-a")
 	w = newWorld(t, append(slices.Clone(objects), attachment("3", testDriver, "pv-data"))...)
+	w.expectPlaced(w.place("web"), "")
+	gone := attachment("3", testDriver, "pv-3")
+	gone.DeletionTimestamp, gone.Finalizers = ptr.To(metav1.Now()), []string{volumesv1alpha1.ForcedAwayFinalizer}
+	w = newWorld(t, append(slices.Clone(objects), gone)...)
 	w.expectPlaced(w.place("web"), "")
 }
 

@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
-	"github.com/hawser-io/hawser/internal/controller/index"
 )
 
 // decision is what there is to do for one gated pod.
@@ -24,10 +23,8 @@ type decision struct {
 	terms []term
 	// constrained: a volume restricts the nodes.
 	constrained bool
-	// first are the claims whose first user the pod becomes.
-	first []string
-	// behind: another pod comes first, which is being placed at this moment.
-	behind bool
+	// first: the pod becomes the first user of a claim that only one pod at a time may be placed for.
+	first bool
 	// reason and message are those of the condition. They are empty for a pod that is placed and has nothing to say.
 	reason, message string
 }
@@ -43,7 +40,7 @@ func waitFor(reason, format string, args ...any) *waiting {
 // room is the scheduler's.
 func decide(f facts) decision {
 	allowed := anyNode()
-	var first []string
+	first := false
 	for i := range f.volumes {
 		v := &f.volumes[i]
 		nodes, w := v.allowed(f.pod.Namespace)
@@ -53,9 +50,7 @@ func decide(f facts) decision {
 		if allowed = allowed.and(nodes); len(allowed) == 0 {
 			return contradiction().of(v)
 		}
-		if v.single() {
-			first = append(first, index.ClaimKey(f.pod.Namespace, v.claimName))
-		}
+		first = first || v.single()
 	}
 	for i := range f.volumes {
 		v := &f.volumes[i]
@@ -80,7 +75,7 @@ func (f facts) candidates(allowed alternatives) []*corev1.Node {
 
 // place excludes the nodes that cannot take the volumes now. If that leaves no node, not even one that is added, the
 // pod keeps its gate: its affinity could not be changed once there is room.
-func (f facts) place(result narrowed, first []string, constrained bool) decision {
+func (f facts) place(result narrowed, first, constrained bool) decision {
 	candidates := matching(f.pod, result.terms, f.nodes)
 	excluded := slices.DeleteFunc(slices.Clone(candidates), f.hasRoom)
 	full := len(excluded) > 0 && len(excluded) == len(candidates)

@@ -31,7 +31,9 @@ type gatherer struct {
 	cache client.Reader
 	// reader reads the objects that have a name: from the cache or live.
 	reader client.Reader
-	locks  Locks
+	// gates reads pods live that the cache shows gated. It is nil where that does not matter.
+	gates client.Reader
+	locks Locks
 }
 
 // gather collects everything about one pod.

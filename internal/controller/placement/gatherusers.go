@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -38,6 +39,9 @@ func (g gatherer) gatherUsers(ctx context.Context, pod *corev1.Pod, v *volumeFac
 		if err := g.cache.List(ctx, list, client.MatchingFields{field: key}); err != nil {
 			return fmt.Errorf("listing the pods of claim %s: %w", key, err)
 		}
+		if err := g.readGates(ctx, pod, list.Items); err != nil {
+			return err
+		}
 		for i := range list.Items {
 			v.users.addPod(pod, &list.Items[i])
 		}
@@ -61,6 +65,38 @@ func (g gatherer) gatherUsers(ctx context.Context, pod *corev1.Pod, v *volumeFac
 	}
 	v.users.lock = lock.Holder
 	return err
+}
+
+// readGates replaces the other pods that the cache shows gated, and that are not gated any more, by what they are now.
+// A list of the gated pods of the namespace spares a request for each.
+func (g gatherer) readGates(ctx context.Context, self *corev1.Pod, pods []corev1.Pod) error {
+	gated := func(pod corev1.Pod) bool { return pod.UID != self.UID && !index.Ungated(&pod) }
+	if g.gates == nil || !slices.ContainsFunc(pods, gated) {
+		return nil
+	}
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
+	labelled := client.MatchingLabels{volumesv1alpha1.GatedLabel: "true"}
+	if err := g.gates.List(ctx, list, client.InNamespace(self.Namespace), labelled); err != nil {
+		return fmt.Errorf("listing the gated pods of namespace %s: %w", self.Namespace, err)
+	}
+	still := map[types.UID]bool{}
+	for i := range list.Items {
+		still[list.Items[i].UID] = true
+	}
+	for i := range pods {
+		if !gated(pods[i]) || still[pods[i].UID] {
+			continue
+		}
+		live, err := find(ctx, g.gates, client.ObjectKeyFromObject(&pods[i]), &corev1.Pod{})
+		if err != nil {
+			return err
+		}
+		if live != nil {
+			pods[i] = *live
+		}
+	}
+	return nil
 }
 
 func (u *users) addPod(self, pod *corev1.Pod) {

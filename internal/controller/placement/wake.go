@@ -12,8 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/keymutex"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,7 +22,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/backoff"
@@ -41,9 +39,10 @@ func (c *Controller) Register(mgr manager.Manager) error {
 	nodes := mapped(c.waitingFor(volumesv1alpha1.ReasonNodeNotFound, volumesv1alpha1.ReasonConstraintsContradict,
 		volumesv1alpha1.ReasonVolumeInUse, volumesv1alpha1.ReasonNodeLimitReached))
 	room := mapped(c.waitingFor(volumesv1alpha1.ReasonNodeLimitReached))
+	c.turns = keymutex.NewHashed(namespaces)
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("placement").
-		Watches(&corev1.Pod{}, mapped(c.ofPod), builder.WithPredicates(c.podChanged())).
+		Watches(&corev1.Pod{}, mapped(c.ofPod), builder.WithPredicates(podChanged)).
 		Watches(&corev1.PersistentVolumeClaim{}, mapped(c.ofClaim)).
 		Watches(&corev1.PersistentVolume{}, mapped(c.ofVolume)).
 		Watches(&volumesv1alpha1.VolumeAttachmentIntent{}, mapped(c.ofIntent), builder.WithPredicates(intentChanged)).
@@ -56,14 +55,8 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		Watches(&storagev1.CSINode{}, room).
 		Watches(&storagev1.CSIStorageCapacity{}, room).
 		Watches(&storagev1.VolumeAttachment{}, room, builder.WithPredicates(attachmentChanged)).
-		WatchesRawSource(source.Func(c.start)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: backoff.Limiter()}).
 		Complete(c)
-}
-
-func (c *Controller) start(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	c.queue = queue
-	return nil
 }
 
 // gated returns the gated pods that an index has under a key.
@@ -112,30 +105,14 @@ func (c *Controller) ofPod(ctx context.Context, o client.Object) []reconcile.Req
 	return requests
 }
 
-// podChanged lets through what decides about the pod itself or about another pod of its claim. It ends the record of a
-// pod that is no longer gated before the other pods are reconciled.
-func (c *Controller) podChanged() predicate.Predicate {
-	return predicate.Funcs{
-		UpdateFunc: func(e event.UpdateEvent) bool {
-			was, is := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
-			if index.Ungated(is) {
-				c.forget(is.UID)
-			}
-			return !index.Ungated(is) || !index.Ungated(was) || was.UID != is.UID ||
-				was.Spec.NodeName != is.Spec.NodeName || index.Terminated(was) != index.Terminated(is) ||
-				was.DeletionTimestamp.IsZero() != is.DeletionTimestamp.IsZero()
-		},
-		DeleteFunc: func(e event.DeleteEvent) bool {
-			c.forget(e.Object.GetUID())
-			return true
-		},
-	}
-}
-
-// forget ends the records of a pod. The event that leads here wakes the others of its claims by ofPod.
-func (c *Controller) forget(pod types.UID) {
-	c.firsts.release(pod)
-	c.lifted.Delete(pod)
+// podChanged lets through what decides about the pod itself or about another pod of its claim.
+var podChanged = predicate.Funcs{
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		was, is := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
+		return !index.Ungated(is) || !index.Ungated(was) || was.UID != is.UID ||
+			was.Spec.NodeName != is.Spec.NodeName || index.Terminated(was) != index.Terminated(is) ||
+			was.DeletionTimestamp.IsZero() != is.DeletionTimestamp.IsZero()
+	},
 }
 
 func (c *Controller) ofClaim(ctx context.Context, claim client.Object) []reconcile.Request {

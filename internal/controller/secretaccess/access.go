@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -39,29 +40,41 @@ type access struct {
 	given   map[string]objects
 }
 
-// give creates what is missing. A node whose state does not exist, or is about to go, gets nothing.
-func (a access) give(ctx context.Context, wanted map[string][]string) error {
+// give creates what is missing. A node whose state does not exist, or is about to go, gets nothing. It returns after how
+// long to try again what a person has to end.
+func (a access) give(ctx context.Context, wanted map[string][]string) (again time.Duration, err error) {
 	if len(wanted) == 0 || a.nvs.Name == "" || !a.nvs.DeletionTimestamp.IsZero() {
-		return nil
+		return 0, nil
 	}
 	if err := a.createAccount(ctx); err != nil {
-		return err
+		return a.refused("any namespace", err)
 	}
 	var failed []error
 	for _, namespace := range sortedKeys(wanted) {
-		err := a.allow(ctx, namespace, wanted[namespace])
-		if apierrors.IsForbidden(err) {
-			a.refused(namespace, err)
-		}
-		failed = append(failed, err)
+		wait, err := a.refused("namespace "+namespace, a.allow(ctx, namespace, wanted[namespace]))
+		again, failed = max(again, wait), append(failed, err)
 	}
-	return errors.Join(failed...)
+	return again, errors.Join(failed...)
 }
 
-func (a access) refused(namespace string, err error) {
+// refused has an event name what keeps the agent from the Secrets until a person acts.
+func (a access) refused(where string, err error) (again time.Duration, _ error) {
+	stranger := &strangerError{}
+	switch {
+	case errors.As(err, &stranger):
+		a.event("the agent cannot read Secrets in %s, because %v: delete it, or rename it; the manager then continues "+
+			"within %s", where, stranger, strangerAgain)
+		return strangerAgain, nil
+	case apierrors.IsForbidden(err):
+		a.event("the agent cannot read Secrets in %s, because the manager may not allow it: bind ClusterRole "+
+			"hawser-secret-granter to the manager's service account there: %v", where, err)
+	}
+	return 0, err
+}
+
+func (a access) event(format string, args ...any) {
 	a.Events.Eventf(a.nvs, nil, corev1.EventTypeWarning, EventSecretAccessRefused, "AllowSecrets", "%s",
-		report.Shortened(fmt.Sprintf("the agent cannot read Secrets in namespace %s, because the manager may not allow "+
-			"it: bind ClusterRole hawser-secret-granter to the manager's service account there: %v", namespace, err)))
+		report.Shortened(fmt.Sprintf(format, args...)))
 }
 
 func (a access) createAccount(ctx context.Context) error {
@@ -72,7 +85,7 @@ func (a access) createAccount(ctx context.Context) error {
 	}
 	// Its token is requested, and never mounted.
 	account.AutomountServiceAccountToken = ptr.To(false)
-	if err := a.Client.Create(ctx, account); err != nil {
+	if err := a.create(ctx, account, &corev1.ServiceAccountList{}); err != nil {
 		return fmt.Errorf("creating service account %s: %w", client.ObjectKeyFromObject(account), err)
 	}
 	return nil
@@ -88,19 +101,26 @@ func (a access) allow(ctx context.Context, namespace string, names []string) err
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: install.Namespace(), Name: a.account}},
 	}
 	var err error
-	switch has := a.given[namespace]; {
+	has := a.given[namespace]
+	switch {
 	case has.role == nil:
-		err = a.Client.Create(ctx, role)
+		err = a.create(ctx, role, &rbacv1.RoleList{})
 	case !equality.Semantic.DeepEqual(has.role.Rules, role.Rules):
 		role.ResourceVersion = has.role.ResourceVersion
 		err = a.Client.Update(ctx, role)
 	}
+	if stranger := (*strangerError)(nil); errors.As(err, &stranger) && has.binding != nil {
+		// It would give what the stranger's Role allows.
+		if err := a.remove(ctx, has.binding); err != nil {
+			return err
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("writing Role %s: %w", client.ObjectKeyFromObject(role), err)
 	}
-	switch has := a.given[namespace]; {
+	switch {
 	case has.binding == nil:
-		err = a.Client.Create(ctx, binding)
+		err = a.create(ctx, binding, &rbacv1.RoleBindingList{})
 	case has.binding.RoleRef != binding.RoleRef || !equality.Semantic.DeepEqual(has.binding.Subjects, binding.Subjects):
 		err = a.remove(ctx, has.binding) // it cannot be changed. Its deletion is an event, and then it is created again
 	}

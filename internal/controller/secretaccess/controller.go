@@ -48,11 +48,15 @@ const (
 	// longestBackoff is longer than that of other controllers: a namespace that is not opened to the manager may stay
 	// so.
 	longestBackoff = time.Minute
+	// strangerAgain is when a stranger's object is tried again: that it goes is no event, since the cache does not have it.
+	strangerAgain = time.Minute
 )
 
 // Controller reconciles the access of one node at a time.
 type Controller struct {
 	Client client.Client
+	// Reader reads live.
+	Reader client.Reader
 	Events events.EventRecorder
 }
 
@@ -94,10 +98,11 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	a := access{Controller: c, account: account, nvs: nvs, given: given}
-	return reconcile.Result{}, errors.Join(a.give(ctx, wanted), a.take(ctx, wanted))
+	again, err := a.give(ctx, wanted)
+	return reconcile.Result{RequeueAfter: again}, errors.Join(err, a.take(ctx, wanted))
 }
 
-// objects are what gives the access to one namespace. What does not exist is nil.
+// objects are what gives the access to one namespace. What does not exist, or is not the manager's, is nil.
 type objects struct {
 	role    *rbacv1.Role
 	binding *rbacv1.RoleBinding
@@ -113,9 +118,14 @@ func (c *Controller) given(ctx context.Context, node string) (map[string]objects
 	}
 	given := map[string]objects{}
 	for i := range roles.Items {
-		given[roles.Items[i].Namespace] = objects{role: &roles.Items[i]}
+		if install.IsNodeAccess(&roles.Items[i]) {
+			given[roles.Items[i].Namespace] = objects{role: &roles.Items[i]}
+		}
 	}
 	for i := range bindings.Items {
+		if !install.IsNodeAccess(&bindings.Items[i]) {
+			continue
+		}
 		o := given[bindings.Items[i].Namespace]
 		o.binding = &bindings.Items[i]
 		given[bindings.Items[i].Namespace] = o

@@ -49,7 +49,10 @@ type fixture struct {
 func newFixture(t *testing.T, objects ...client.Object) *fixture {
 	t.Helper()
 	f := &fixture{T: t, events: events.NewFakeRecorder(10)}
-	builder := fake.NewClientBuilder().WithScheme(controllertest.Scheme()).WithInterceptorFuncs(interceptor.Funcs{
+	byName := func(o client.Object) []string { return []string{o.GetName()} } // which an API server can select by
+	builder := fake.NewClientBuilder().WithScheme(controllertest.Scheme()).
+		WithIndex(&rbacv1.Role{}, "metadata.name", byName).WithIndex(&rbacv1.RoleBinding{}, "metadata.name", byName).
+		WithIndex(&corev1.ServiceAccount{}, "metadata.name", byName).WithInterceptorFuncs(interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			if err := f.wrote("create", o); err != nil {
 				return err
@@ -72,7 +75,7 @@ func newFixture(t *testing.T, objects ...client.Object) *fixture {
 	nvs := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "node", UID: "state"}}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}
 	f.api = controllertest.New(t, builder, append(objects, nvs, node)...)
-	f.c = &Controller{Client: f.api.Client, Events: f.events}
+	f.c = &Controller{Client: f.api.Client, Reader: f.api.Live, Events: f.events}
 	return f
 }
 
@@ -317,6 +320,104 @@ func TestANamespaceThatIsClosedToTheManagerKeepsNoOtherFromItsSecrets(t *testing
 	}
 	f.closed = ""
 	f.expectWrites("create Role storage", "create RoleBinding storage")
+}
+
+// An object of the name may be there by chance, or to keep the node from its Secrets, or to be bound to its account.
+func TestAStrangersObjectOfTheNameIsNamedAndLeftAsItIs(t *testing.T) {
+	labelled := map[string]string{install.NodeAccountLabel: "true"}
+	rules := []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}}}
+	anyone := []rbacv1.Subject{{Kind: "Group", Name: "system:authenticated", APIGroup: rbacv1.GroupName}}
+	for name, c := range map[string]struct {
+		stranger client.Object
+		named    string
+	}{
+		"a Role": {&rbacv1.Role{Rules: rules}, "Role storage/" + account},
+		"a Role with the label": {&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Labels: labelled}, Rules: rules},
+			"Role storage/" + account},
+		"a RoleBinding": {&rbacv1.RoleBinding{Subjects: anyone}, "RoleBinding storage/" + account},
+		"a RoleBinding with the label": {&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Labels: labelled},
+			Subjects: anyone}, "RoleBinding storage/" + account},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.stranger.SetNamespace("storage")
+			c.stranger.SetName(account)
+			f := newFixture(t, append(bound("data", three), intent("data"), c.stranger)...)
+			f.must(f.api.Live.Get(t.Context(), client.ObjectKeyFromObject(c.stranger), c.stranger))
+			for range 2 {
+				f.api.Sync()
+				result, err := f.c.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "node"}})
+				if err != nil || result.RequeueAfter != strangerAgain {
+					t.Errorf("the node is reconciled again after %s with error %v, want %s and no error", result.RequeueAfter, err,
+						strangerAgain)
+				}
+				if event := <-f.events.Events; !strings.Contains(event, EventSecretAccessRefused) ||
+					!strings.Contains(event, c.named+" was not made by Hawser: delete it") {
+					t.Errorf("the event is %q, want %s that names %s", event, EventSecretAccessRefused, c.named)
+				}
+			}
+			now := c.stranger.DeepCopyObject().(client.Object)
+			f.must(f.api.Live.Get(t.Context(), client.ObjectKeyFromObject(now), now))
+			if now.GetResourceVersion() != c.stranger.GetResourceVersion() {
+				t.Errorf("%s was written: %v, want it left as it is", c.named, now)
+			}
+			f.must(f.api.Live.Delete(t.Context(), now))
+			_, err := f.reconcile()
+			f.must(err)
+			f.expectAccess(map[string][]string{"storage": {"expand", "stage"}, "tenant": {"publish"}})
+		})
+	}
+}
+
+func TestNothingIsBoundToARoleThatAStrangerPutInTheManagersPlace(t *testing.T) {
+	f := newFixture(t, append(bound("data", three), intent("data"))...)
+	_, err := f.reconcile()
+	f.must(err)
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "storage", Name: account}}
+	f.must(f.api.Live.Delete(t.Context(), role.DeepCopy()))
+	f.must(f.api.Live.Create(t.Context(), role))
+	f.expectWritesAgain("create Role storage", "delete RoleBinding storage")
+	f.expectWritesAgain("create Role storage")
+}
+
+// expectWritesAgain fails unless a reconcile makes these writes.
+func (f *fixture) expectWritesAgain(want ...string) {
+	f.Helper()
+	if got, err := f.reconcile(); err != nil || !slices.Equal(got, want) {
+		f.Errorf("the reconcile of the node wrote %q with error %v, want %q", got, err, want)
+	}
+}
+
+func TestWhatTheCacheDoesNotShowYetIsNoStranger(t *testing.T) {
+	f := newFixture(t, append(bound("data", three), intent("data"))...)
+	for range 2 { // on the same cache
+		_, err := f.c.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "node"}})
+		f.must(err)
+	}
+	if len(f.events.Events) > 0 {
+		t.Errorf("the event is %q, want none", <-f.events.Events)
+	}
+	f.expectAccess(map[string][]string{"storage": {"expand", "stage"}, "tenant": {"publish"}})
+}
+
+func TestARoleThatWasCreatedAgainIsNotDeletedForItsPredecessor(t *testing.T) {
+	i := intent("data")
+	f := newFixture(t, append(bound("data", three), i)...)
+	_, err := f.reconcile()
+	f.must(err)
+	f.must(f.api.Live.Delete(t.Context(), i))
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "storage", Name: account}}
+	f.must(f.api.Live.Get(t.Context(), client.ObjectKeyFromObject(role), role))
+	role.UID = "earlier" // the fake API server gives none
+	f.must(f.api.Live.Update(t.Context(), role))
+	f.api.Sync()
+	f.must(f.api.Live.Delete(t.Context(), role.DeepCopy()))
+	role.UID, role.ResourceVersion = "again", ""
+	f.must(f.api.Live.Create(t.Context(), role))
+	_, err = f.c.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "node"}})
+	if !apierrors.IsConflict(err) {
+		t.Errorf("the reconcile on an old cache returns %v, want a conflict", err)
+	}
+	f.must(f.api.Live.Get(t.Context(), client.ObjectKeyFromObject(role), role))
 }
 
 func TestWhatOthersChangedIsRepaired(t *testing.T) {

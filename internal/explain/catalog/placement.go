@@ -42,6 +42,6 @@ var placement = []Entry{
 		Says: "No node can have all volumes of the pod and satisfy the pod's own node selector and affinity.",
 		Way:  "Change the pod, or move a volume.", Run: []string{showAffinity}},
 	{Code: "HWS649", Reason: volumesv1alpha1.ReasonPlacementRefused, Level: Problem, Depth: Root, Acts: Cluster,
-		Says: "The API server does not accept the pod with its new affinity. The manager tries again.",
+		Says: "The API server does not accept the pod with its new affinity, or has not answered. The manager tries again.",
 		Way:  "The message has its answer, such as that of an admission policy.", Run: []string{describePod}},
 }
