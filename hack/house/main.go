@@ -28,7 +28,7 @@ import (
 
 // Limits for product code: the source of the programs, without tests, test tools and generated code.
 const (
-	mostFiles   = 18
+	mostFiles   = 19
 	mostMethods = 45
 	mostLines   = 350
 )
