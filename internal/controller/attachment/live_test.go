@@ -105,7 +105,8 @@ func lockObject(volumeName string, lock exclusive.Lock) *corev1.ConfigMap {
 	key := exclusive.Key(volumeName)
 	locks := fmt.Sprintf(`{"writes": 1, "locks": {%q: {"node": %q, "movedFrom": %q, "write": 1}}}`, volumeName,
 		lock.Holder, lock.MovedFrom)
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: "locks"},
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: "locks",
+		Labels: map[string]string{volumesv1alpha1.ExclusiveLocksLabel: "true"}},
 		Data: map[string]string{"locks.json": locks}}
 }
 

@@ -67,32 +67,28 @@ func New(t testing.TB, b *fake.ClientBuilder, objects ...client.Object) *API {
 		List: func(ctx context.Context, _ client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
 			return a.cached().List(ctx, l, opts...)
 		},
-		Delete: func(ctx context.Context, live client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			if err := a.checkUID(ctx, o, opts); err != nil {
-				return err
-			}
-			return live.Delete(ctx, o, opts...)
-		},
 	})
 	a.Sync()
 	return a
 }
 
-// checkUID does what an API server does and the fake one does not: an object under the name may be another one by now.
-// So no controller deletes by name alone.
-func (a *API) checkUID(ctx context.Context, o client.Object, opts []client.DeleteOption) error {
-	a.t.Helper()
+// CheckUID does for a delete what an API server does and the fake one does not: an object under the name may be another
+// one by now. A controller deletes nothing by name alone.
+func CheckUID(
+	ctx context.Context, t testing.TB, live client.Reader, o client.Object, opts []client.DeleteOption,
+) error {
+	t.Helper()
 	options := (&client.DeleteOptions{}).ApplyOptions(opts)
 	if options.Preconditions == nil || options.Preconditions.UID == nil {
-		a.t.Errorf("%T %s is deleted without a UID, want that of the object that was decided on", o, o.GetName())
+		t.Errorf("%T %s is deleted without a UID, want that of the object that was decided on", o, o.GetName())
 		return nil
 	}
-	live := o.DeepCopyObject().(client.Object)
-	if err := a.Live.Get(ctx, client.ObjectKeyFromObject(o), live); err != nil {
+	there := o.DeepCopyObject().(client.Object)
+	if err := live.Get(ctx, client.ObjectKeyFromObject(o), there); err != nil {
 		return err
 	}
-	if live.GetUID() != *options.Preconditions.UID {
-		return apierrors.NewConflict(schema.GroupResource{}, o.GetName(), fmt.Errorf("UID %s is not %s", live.GetUID(),
+	if there.GetUID() != *options.Preconditions.UID {
+		return apierrors.NewConflict(schema.GroupResource{}, o.GetName(), fmt.Errorf("UID %s is not %s", there.GetUID(),
 			*options.Preconditions.UID))
 	}
 	return nil

@@ -40,8 +40,8 @@ type access struct {
 	given   map[string]objects
 }
 
-// give creates what is missing. A node whose state does not exist, or is about to go, gets nothing. It returns after how
-// long to try again what a person has to end.
+// give creates what is missing. A node whose state does not exist, or is about to go, gets nothing. It returns when to
+// try again what a person has to end.
 func (a access) give(ctx context.Context, wanted map[string][]string) (again time.Duration, err error) {
 	if len(wanted) == 0 || a.nvs.Name == "" || !a.nvs.DeletionTimestamp.IsZero() {
 		return 0, nil

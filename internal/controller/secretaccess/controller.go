@@ -48,7 +48,7 @@ const (
 	// longestBackoff is longer than that of other controllers: a namespace that is not opened to the manager may stay
 	// so.
 	longestBackoff = time.Minute
-	// strangerAgain is when a stranger's object is tried again: that it goes is no event, since the cache does not have it.
+	// strangerAgain is when a stranger's object is tried again. Its end is no event: the cache may not have it.
 	strangerAgain = time.Minute
 )
 
