@@ -183,13 +183,11 @@ func TestAnIntentNamesThePersistentVolumeThatIsGoneAndTheFinalizersOfItsAttachme
 	w.ofShare(t, "second")
 	second := w.intent(t, "second", "n", "second")
 	w.vanishes(t, "pv-first")
-	until(t, w, second, "the intent names them", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
-		for _, c := range i.Status.Conditions {
-			if c.Type == volumesv1alpha1.ConditionAttached && c.Reason == volumesv1alpha1.ReasonAttachFailed {
-				return strings.Contains(c.Message, "pv-first, which does not exist any more") &&
-					strings.Contains(c.Message, attacherFinalizer)
-			}
+	message := w.reason(t, second, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse,
+		volumesv1alpha1.ReasonVolumeInUse)
+	for _, want := range []string{"pv-first, which does not exist any more", attacherFinalizer} {
+		if !strings.Contains(message, want) {
+			t.Errorf("message of an intent that waits for another attachment: %q, want it to contain %q", message, want)
 		}
-		return false
-	})
+	}
 }

@@ -58,9 +58,7 @@ func findInTheWay(f *Facts, n *Node, i *Intent) *Finding {
 	case !gone(f, a):
 		return nil
 	}
-	found := not(volumesv1alpha1.ReasonAttachFailed,
+	return not(volumesv1alpha1.ReasonVolumeInUse,
 		"%s; it may be attached, because it has finalizers (%s), so it is detached only when all intents for this volume "+
 			"on the node are deleted", what, strings.Join(a.Finalizers, ", "))
-	found.Error = a.AttachError
-	return found
 }
