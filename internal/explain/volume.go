@@ -96,6 +96,8 @@ func (w *walk) attachment(v *facts.Volume, waiting bool) {
 	switch {
 	case va.DeletionTimestamp != nil:
 		w.detaching(va, ref, places)
+	case v.Other.Asked():
+		w.otherAttachment(v, places)
 	case va.Status.AttachError != nil && !va.Status.Attached:
 		w.link(ref, Bad, "not attached to "+v.Node+", the driver reports an error", since)
 		w.find(about{object: ref, reason: volumesv1alpha1.ReasonAttachFailed, places: places,
@@ -107,6 +109,22 @@ func (w *walk) attachment(v *facts.Volume, waiting bool) {
 	default:
 		w.link(ref, Good, "attached to "+v.Node, time.Time{})
 	}
+}
+
+// otherAttachment reports an attachment that is for another PersistentVolume of the same handle. What the driver says
+// is about that one.
+func (w *walk) otherAttachment(v *facts.Volume, places map[string]string) {
+	va, other := v.Attachment.Value, "PersistentVolume "+v.Other.Ref.Name
+	if facts.Absent(v.Other.Err) {
+		other += ", which does not exist any more"
+	}
+	since := va.CreationTimestamp.Time
+	w.link(v.Attachment.Ref, Bad, "not attached to "+v.Node+", and for "+other, since)
+	detail := fmt.Sprintf("it is for %s; %s is wanted, which has the same driver and handle", other, v.Volume.Ref.Name)
+	if len(va.Finalizers) > 0 {
+		detail += "; it may be attached, because it has finalizers: " + strings.Join(va.Finalizers, ", ")
+	}
+	w.find(about{object: v.Attachment.Ref, reason: catalog.OtherAttachment, places: places, since: since, detail: detail})
 }
 
 func (w *walk) absentAttachment(v *facts.Volume, waiting bool, places map[string]string) {

@@ -195,6 +195,8 @@ func (c *Controller) act(ctx context.Context, f *decision.Facts, s decision.Step
 		return c.detacher().markLost(ctx, f, s.Node)
 	case decision.MarkDetaching:
 		return c.detacher().markDetaching(ctx, f, s)
+	case decision.Discard:
+		return c.detacher().discard(ctx, f, s)
 	case decision.Unlist:
 		return c.kubeletLists().unlist(ctx, f, s.Node)
 	case decision.Ask:
@@ -225,7 +227,7 @@ func (c *Controller) act(ctx context.Context, f *decision.Facts, s decision.Step
 func logStep(ctx context.Context, f *decision.Facts, s decision.Step) {
 	level := 1
 	switch s.Act {
-	case decision.Attach, decision.MarkLost, decision.MarkDetaching, decision.Delete:
+	case decision.Attach, decision.MarkLost, decision.MarkDetaching, decision.Discard, decision.Delete:
 		level = 0
 	}
 	log := ctrl.LoggerFrom(ctx).V(level)

@@ -26,6 +26,20 @@ const freshness = time.Second
 // time.
 var errOutdated = fmt.Errorf("what the delete rests on was read more than %s ago", freshness)
 
+// discard writes Detaching for an attachment that keeps another PersistentVolume of the same handle away, after it has
+// read live that nothing on the node names it.
+func (d detacher) discard(ctx context.Context, f *decision.Facts, s decision.Step) error {
+	free, _, err := d.live.free(ctx, s.Node, s.Attachment)
+	if err != nil {
+		return err
+	}
+	if !free {
+		s.Node.SetWait("", "")
+		return nil
+	}
+	return d.markDetaching(ctx, f, s)
+}
+
 // delete deletes the attachment, unless upstream's pods need it: then the hold comes off and it is theirs. The DELETE
 // carries the UID and the resourceVersion that it was decided on.
 func (d detacher) delete(ctx context.Context, f *decision.Facts, n *decision.Node, a *decision.Attachment) error {
@@ -51,7 +65,7 @@ func (d detacher) deleteReleased(
 		n.SetWait("", "")
 		return nil
 	}
-	free, since, err := d.live.freeOfPods(ctx, f, n)
+	free, since, err := d.freeOfPods(ctx, f, n, a)
 	switch {
 	case err != nil:
 		return err
@@ -66,6 +80,16 @@ func (d detacher) deleteReleased(
 		return errOutdated
 	}
 	return d.changes.sendDelete(ctx, n, a)
+}
+
+// freeOfPods reports whether no pod has a use for the attachment, and since when that is known.
+func (d detacher) freeOfPods(
+	ctx context.Context, f *decision.Facts, n *decision.Node, a *decision.Attachment,
+) (free bool, since time.Time, err error) {
+	if decision.InTheWay(f, n, a) {
+		return d.live.free(ctx, n, a)
+	}
+	return d.live.freeOfPods(ctx, f, n)
 }
 
 // deleteUnderKubelet: the volume is unlisted, so no kubelet can take it up any more.

@@ -85,9 +85,10 @@ func (g gatherer) gatherNode(ctx context.Context, f *decision.Facts, n *decision
 	if n.DriverMissing, err = g.driverMissing(ctx, f.Driver, n.Name); err != nil {
 		return err
 	}
-	if n.Pods, err = g.podsUse(ctx, n.Name, sources); err != nil {
+	if n.PodVolumes, err = g.podVolumes(ctx, n.Name, sources); err != nil {
 		return err
 	}
+	n.Pods = len(n.PodVolumes) > 0
 	if err := g.gatherLists(ctx, f, n); err != nil {
 		return err
 	}
@@ -105,8 +106,10 @@ func (g gatherer) driverMissing(ctx context.Context, driver, node string) (bool,
 	}), nil
 }
 
-// podsUse reports whether pods that have not ended are bound to the node and name a claim of the volume.
-func (g gatherer) podsUse(ctx context.Context, node string, sources []*volume.Source) (bool, error) {
+// podVolumes returns the PersistentVolumes of the volume whose claims pods name that are bound to the node and have not
+// ended.
+func (g gatherer) podVolumes(ctx context.Context, node string, sources []*volume.Source) ([]string, error) {
+	var used []string
 	for i := range sources {
 		ref := sources[i].Claim
 		if ref == nil {
@@ -115,13 +118,13 @@ func (g gatherer) podsUse(ctx context.Context, node string, sources []*volume.So
 		pods := &corev1.PodList{}
 		if err := g.client.List(ctx, pods,
 			client.MatchingFields{index.NodeClaim: index.NodeClaimKey(node, ref.Namespace, ref.Name)}); err != nil {
-			return false, fmt.Errorf("listing the pods of claim %s/%s: %w", ref.Namespace, ref.Name, err)
+			return nil, fmt.Errorf("listing the pods of claim %s/%s: %w", ref.Namespace, ref.Name, err)
 		}
 		if len(pods.Items) > 0 {
-			return true, nil
+			used = append(used, sources[i].PersistentVolume)
 		}
 	}
-	return false, nil
+	return used, nil
 }
 
 // gatherListed finds, in Replace, the Nodes that list the volume as attached, whether it is or not.

@@ -22,6 +22,7 @@ const (
 	AttachEvent       = "AttachEvent"
 	KubeletSilent     = "KubeletSilent"
 	CallTimedOut      = "DriverCallTimedOut"
+	OtherAttachment   = "AttachmentOfAnotherVolume"
 )
 
 // upstream are about what Kubernetes' own controllers and kubelets do.
@@ -89,4 +90,10 @@ var upstream = []Entry{
 		Says: "A call to the driver's node plugin does not return: the plugin or its storage hangs.",
 		Way:  "Read the log of the node plugin on that node. See whether the storage can be reached from there.",
 		Run:  []string{agentLog}},
+	{Code: "HWS716", Reason: OtherAttachment, Level: Problem, Depth: Root, Acts: Holder,
+		Says: "The attachment to the node is for another PersistentVolume with the same driver and handle.",
+		Way: "Hawser replaces it for an intent if it was never attached and nothing names that volume. " +
+			"Otherwise delete the intents for the volume on the node. Without intents, delete the attachment.",
+		Run: []string{"kubectl get volumeattachment {attachment} -o yaml",
+			"kubectl get vai -A --field-selector spec.nodeName={node}"}},
 }

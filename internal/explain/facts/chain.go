@@ -12,6 +12,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -83,11 +84,23 @@ func (g *Gatherer) attachment(ctx context.Context, v *Volume) {
 		driver, handle := volume.Split(v.UniqueName)
 		v.Attachment = get[storagev1.VolumeAttachment](ctx, g, KindAttachment, "",
 			volume.AttachmentName(driver, handle, v.Node))
+		g.other(ctx, v)
 	}
 	if v.Attached() || v.Node != "" && !v.Exclusive {
 		return
 	}
 	g.elsewhere(ctx, v)
+}
+
+// other reads the PersistentVolume of an attachment that is not attached and is for another one than is wanted.
+func (g *Gatherer) other(ctx context.Context, v *Volume) {
+	if !v.Attachment.Found || v.Attachment.Value.Status.Attached {
+		return
+	}
+	name := ptr.Deref(v.Attachment.Value.Spec.Source.PersistentVolumeName, "")
+	if name != v.Volume.Ref.Name {
+		v.Other = get[corev1.PersistentVolume](ctx, g, KindVolume, "", name)
+	}
 }
 
 // NeedsAttach reports whether the driver attaches volumes.

@@ -102,6 +102,8 @@ type Volume struct {
 	Exclusive bool
 	// Attachment to Node.
 	Attachment Object[*storagev1.VolumeAttachment]
+	// Other is the PersistentVolume that the attachment to Node names, if it is not Volume: one of the same handle.
+	Other Object[*corev1.PersistentVolume]
 	// Elsewhere are attachments to other nodes; read if the volume is exclusive and not attached to Node.
 	Elsewhere List[storagev1.VolumeAttachment]
 	// Lock of an exclusive volume, for an intent.

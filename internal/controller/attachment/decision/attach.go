@@ -43,6 +43,8 @@ func attachSteps(f *Facts, n *Node) []Step {
 		return []Step{{Act: Hold, Node: n, Attachment: a}}
 	case a.Attached:
 		return []Step{{Act: Confirm, Node: n, Attachment: a}}
+	case InTheWay(f, n, a):
+		return []Step{{Act: Discard, Node: n, Attachment: a}}
 	}
 	return nil
 }

@@ -155,6 +155,9 @@ func continueDetaching(f *Facts, p handshake.Protocol, n, chosen *Node) []Step {
 		if p.MayDeleteUnderKubelet(n.State, a.Attachment) == handshake.GuardNone {
 			return []Step{{Act: Delete, Node: n, Attachment: a}}
 		}
+	case InTheWay(f, n, a):
+		// It is none of what pods use.
+		return []Step{{Act: Delete, Node: n, Attachment: a}}
 	case n.Pods && a.Held:
 		// Pods go on using it; upstream owns it once they are gone and the hold is off.
 	case n.Pods:

@@ -47,6 +47,8 @@ type Facts struct {
 	LockUnreadable *exclusive.UnreadableError
 	// Bound are the PersistentVolumeClaims that its PersistentVolumes are bound to.
 	Bound []types.NamespacedName
+	// Claims are the claims that its PersistentVolumes are bound to, by the PersistentVolume's name; nil for none.
+	Claims map[string]*types.NamespacedName
 	// Nodes in order of name: every node that has anything to do with the volume.
 	Nodes []*Node
 }
@@ -63,6 +65,8 @@ type Attachment struct {
 	Name            string
 	ResourceVersion string
 	Finalizers      []string
+	// PersistentVolume that it names; empty for a volume that a pod has in itself.
+	PersistentVolume string
 	// Held: an intent counts on it.
 	Held bool
 	handshake.Attachment
@@ -97,7 +101,9 @@ func Describe(f *Facts, sources []*volume.Source) {
 	shared, attach := len(sources) > 0, len(sources) == 0
 	f.Described = shared
 	f.Driver, f.VolumeHandle = volume.Split(f.Volume)
+	f.Claims = map[string]*types.NamespacedName{}
 	for _, s := range sources {
+		f.Claims[s.PersistentVolume] = s.Claim
 		f.Driver, f.VolumeHandle = s.Driver, s.Handle
 		shared, attach = shared && !s.Exclusive(), attach || s.Attach
 		if s.Claim != nil {

@@ -42,6 +42,7 @@ func FindingOf(f *Facts, n *Node, i *Intent) *Finding {
 	}
 	for _, find := range []func(*Facts, *Node, *Intent) *Finding{
 		findRefusal, findAgent, findEarlier, findObstacle, findLock, findHolder, findLimit, findPolicies,
+		findInTheWay,
 	} {
 		if found := find(f, n, i); found != nil {
 			return found

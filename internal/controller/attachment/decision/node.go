@@ -12,6 +12,7 @@ import (
 
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/volume"
@@ -47,6 +48,8 @@ type Node struct {
 	Limit Limit
 	// Pods bound to the node name the volume's claim.
 	Pods bool
+	// PodVolumes are the PersistentVolumes whose claims they name.
+	PodVolumes []string
 	// Holders are the pods on the node that use the volume through the kubelet; gathered only if another node waits for
 	// it.
 	Holders []types.NamespacedName
@@ -206,6 +209,7 @@ func (n *Node) AddAttachment(va *storagev1.VolumeAttachment) {
 		PublishContext: va.Status.AttachmentMetadata,
 	}
 	a.Held, a.Created = IsHeld(va), va.CreationTimestamp.Time
+	a.PersistentVolume = ptr.Deref(va.Spec.Source.PersistentVolumeName, "")
 	if va.DeletionTimestamp != nil {
 		a.Deleted = va.DeletionTimestamp.Time
 	}

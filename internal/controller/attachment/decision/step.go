@@ -18,6 +18,9 @@ const (
 	MarkLost Act = "MarkLost"
 	// MarkDetaching writes Detaching for an attachment that no intent wants.
 	MarkDetaching Act = "MarkDetaching"
+	// Discard writes Detaching for an attachment that no attacher has begun with, and that keeps another PersistentVolume
+	// of the same handle away.
+	Discard Act = "Discard"
 	// Unlist removes a volume whose entry is Detaching from the Node's volumesAttached.
 	Unlist Act = "Unlist"
 	// Ask makes the agent of a node that has rebooted since a forced detach check its node once more.
