@@ -38,6 +38,10 @@ TAG ?= dev
 # Every Go module of the repository.
 MODULES := $(sort $(patsubst %/go.mod,%,$(wildcard ./go.mod */go.mod */*/go.mod */*/*/go.mod)))
 
+# Nothing here talks to the cluster of whoever runs it. Where KUBECONFIG is unset, clients read the home directory's.
+export KUBECONFIG := /dev/null
+unexport KUBERNETES_SERVICE_HOST KUBERNETES_SERVICE_PORT KUBERNETES_MASTER
+
 .PHONY: help
 help: ## Show this help.
 	@awk 'BEGIN {FS = ":.*##"} /^[a-zA-Z_-]+:.*##/ {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -21,10 +21,12 @@ import (
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/test/environment"
 )
 
 // AssetsVariable names the directory of kube-apiserver and etcd.
@@ -85,7 +87,11 @@ type controlPlane struct {
 }
 
 func start() (*controlPlane, error) {
+	if err := environment.Clean(); err != nil {
+		return nil, err
+	}
 	env := &envtest.Environment{
+		UseExistingCluster:    ptr.To(false), // whatever USE_EXISTING_CLUSTER says
 		CRDDirectoryPaths:     []string{filepath.Join(Root(), "config", "crd", "bases")},
 		ErrorIfCRDPathMissing: true,
 		Scheme:                Scheme(),

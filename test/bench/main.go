@@ -23,6 +23,7 @@ import (
 	"github.com/hawser-io/hawser/test/bench/attach/bare"
 	"github.com/hawser-io/hawser/test/bench/node"
 	"github.com/hawser-io/hawser/test/bench/pods"
+	"github.com/hawser-io/hawser/test/environment"
 )
 
 func main() { os.Exit(status()) }
@@ -49,6 +50,9 @@ func run(ctx context.Context) error {
 	ofPods.AddFlags(flag.CommandLine)
 	flag.Parse()
 	ctrl.SetLogger(klog.Background())
+	if err := environment.Clean(); err != nil {
+		return err
+	}
 	mass.Dir, single.Dir, ofPods.Dir = *dir, *dir, *dir
 	switch *part {
 	case "attach":

@@ -25,6 +25,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/test/csiloop/faults"
+	"github.com/hawser-io/hawser/test/environment"
 	"github.com/hawser-io/hawser/test/system"
 )
 
@@ -41,6 +42,9 @@ const (
 // sys is shared by all tests of the package. Each test has its own claims and intents.
 var sys *system.System
 
+// trap is the cluster that the environment of the tests leads to.
+var trap *environment.Trap
+
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
@@ -55,6 +59,11 @@ func run(m *testing.M) int {
 		return 1
 	}
 	code := m.Run()
+	defer os.RemoveAll(os.Getenv("HOME")) //nolint:errcheck // the trap's
+	if asked := trap.Asked(); asked > 0 {
+		fmt.Printf("FAIL: %d connections to the cluster that KUBECONFIG and HOME lead to, want none\n", asked)
+		code = 1
+	}
 	for _, problem := range rulesWithoutTest() {
 		fmt.Println("FAIL:", problem)
 		code = 1
@@ -82,6 +91,13 @@ func start(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "hawser-e2e-")
 	if err != nil {
 		return fmt.Errorf("creating a directory: %w", err)
+	}
+	home, err := os.MkdirTemp("", "hawser-e2e-home-")
+	if err != nil {
+		return fmt.Errorf("creating a directory: %w", err)
+	}
+	if trap, err = environment.Poison(home); err != nil {
+		return err
 	}
 	sys, err = system.Up(ctx, system.Options{
 		Dir: dir, Bin: bin, Nodes: []string{nodeA, nodeB}, Out: os.Stdout, AttachDetach: true,

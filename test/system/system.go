@@ -29,6 +29,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/install"
 	"github.com/hawser-io/hawser/test/apiserver"
+	"github.com/hawser-io/hawser/test/environment"
 )
 
 // DriverName is the loop CSI driver's name.
@@ -80,6 +81,9 @@ type System struct {
 func Up(ctx context.Context, options Options) (*System, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("the system needs root: it mounts volumes")
+	}
+	if err := environment.Clean(); err != nil {
+		return nil, err
 	}
 	s := Open(options)
 	if err := s.up(ctx); err != nil {

@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -69,7 +70,7 @@ func (d Directory) Start(spec Spec, environment ...string) (<-chan error, error)
 	// Not bound to a context of the caller, because it outlives the caller.
 	cmd := exec.CommandContext(context.Background(), spec.Program, spec.Args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = append(os.Environ(), environment...)
+	cmd.Env = append(ownCluster(os.Environ()), environment...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if spec.Machine {
 		cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWNS | unix.CLONE_NEWPID
@@ -87,6 +88,16 @@ func (d Directory) Start(spec Spec, environment ...string) (<-chan error, error)
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	return ended, nil
+}
+
+// ownCluster is an environment that leads to no cluster. What a program is to talk to is in its arguments. Where
+// KUBECONFIG is unset, clients read the home directory's.
+func ownCluster(environment []string) []string {
+	clean := slices.DeleteFunc(slices.Clone(environment), func(variable string) bool {
+		name, _, _ := strings.Cut(variable, "=")
+		return strings.HasPrefix(name, "KUBERNETES_")
+	})
+	return append(clean, "KUBECONFIG="+os.DevNull)
 }
 
 // Load reads the record of a name.
