@@ -243,6 +243,7 @@ const (
 	ReasonAsExpected       = "AsExpected"
 	ReasonReleased         = "Released"
 	ReasonVolumesPresent   = "VolumesPresent"
+	ReasonReleaseFailing   = "ReleaseFailing"
 
 	ReasonNodeRenamed           = "NodeRenamed"
 	ReasonUnexpectedPublication = "UnexpectedPublication"
