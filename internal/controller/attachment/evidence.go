@@ -221,11 +221,10 @@ func (w outageWatcher) watch(ctx context.Context, name string, period time.Durat
 				return nil, err
 			}
 		}
-		checkpoint := w.watched.Checkpoint(name)
-		if w.tracker.Silence(name) < 0 {
-			checkpoint = nil // an agent that is heard begins again with each renewal
-		}
-		if equality.Semantic.DeepEqual(checkpoint, nvs.Status.Node.Unready) {
+		checkpoint, before := w.watched.Checkpoint(name), nvs.Status.Node.Unready
+		// An agent that is heard begins it anew with each renewal, which is not written each time.
+		restarts := before != nil && checkpoint != nil && w.tracker.Silence(name) < 0
+		if restarts || equality.Semantic.DeepEqual(checkpoint, before) {
 			return nil, nil
 		}
 		return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Status.Node.Unready = checkpoint }, nil
