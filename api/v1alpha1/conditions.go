@@ -190,7 +190,7 @@ const (
 	ReasonWaitingForAgent    = "WaitingForAgentReport"
 	ReasonNodeStateTooLarge  = "NodeStateTooLarge"
 	ReasonAttachmentLost     = "AttachmentLost"
-	ReasonNodeOutOfService   = "NodeOutOfService"
+	ReasonNodeTainted        = "NodeTaintedOutOfService"
 )
 
 // Reasons of the Staged, Published and Expanded conditions.

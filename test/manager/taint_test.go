@@ -55,7 +55,7 @@ func TestTheTaintOfALiveNodeForcesNothing(t *testing.T) {
 	}
 	w.awaitEvent(t, "alive", volumesv1alpha1.ReasonTaintContradicted)
 	refused := w.intent(t, "new", "alive", "new")
-	w.reason(t, refused, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonNodeOutOfService)
+	w.reason(t, refused, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonNodeTainted)
 
 	a.set(func() { a.hangs = true })
 	w.delete(t, intent)

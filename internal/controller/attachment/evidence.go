@@ -223,7 +223,8 @@ func (w outageWatcher) watch(ctx context.Context, name string, period time.Durat
 		}
 		checkpoint, before := w.watched.Checkpoint(name), nvs.Status.Node.Unready
 		// An agent that is heard begins it anew with each renewal, which is not written each time.
-		restarts := before != nil && checkpoint != nil && w.tracker.Silence(name) < 0
+		restarts := before != nil && checkpoint != nil && before.Transition.Equal(&checkpoint.Transition) &&
+			before.LastRenewal != checkpoint.LastRenewal && w.tracker.Silence(name) < 0
 		if restarts || equality.Semantic.DeepEqual(checkpoint, before) {
 			return nil, nil
 		}

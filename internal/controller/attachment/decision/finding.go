@@ -134,7 +134,7 @@ func findEarlier(f *Facts, n *Node, _ *Intent) *Finding {
 // findTaint: somebody says that the machine is off.
 func findTaint(_ *Facts, n *Node, _ *Intent) *Finding {
 	if n.Tainted {
-		return not(volumesv1alpha1.ReasonNodeOutOfService,
+		return not(volumesv1alpha1.ReasonNodeTainted,
 			"node %[1]s carries the taint %[2]s, and nothing new is attached to it; once the machine is back and has released "+
 				"its volumes, an administrator removes the taint: kubectl taint node %[1]s %[2]s-",
 			n.Name, corev1.TaintNodeOutOfService)
