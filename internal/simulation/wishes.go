@@ -261,9 +261,9 @@ func (m *machine) fallSilent() {
 	}
 	w.taint(m.name, corev1.Taint{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute})
 	if w.chance.draw("wish", "word").IntN(3) > 0 {
-		w.later(w.chance.between(m.name, 10*time.Second, 2*time.Minute), m.declare)
+		w.later(w.chance.between(m.name, time.Minute, 3*time.Minute), m.declare)
 	}
-	w.later(w.chance.between(m.name, 20*time.Second, 3*time.Minute), func() {
+	w.later(w.chance.between(m.name, 20*time.Second, 5*time.Minute), func() {
 		left := !w.chance.ceased() && w.chance.draw("wish", "left taint").IntN(2) == 0
 		if left {
 			w.chance.reach(leftTaint)
