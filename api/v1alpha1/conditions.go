@@ -139,6 +139,10 @@ const (
 	// and Unknown while a driver of the node's volumes cannot be asked. The manager writes it. Absent as long as nothing
 	// was ever wrong, and without verification.
 	ConditionAttachmentsVerified = "AttachmentsVerified"
+
+	// ConditionTaintConsistent is False while the Node carries the taint node.kubernetes.io/out-of-service although the
+	// node's agent reports. The manager writes it. Absent as long as nothing was ever wrong.
+	ConditionTaintConsistent = "TaintConsistent"
 )
 
 // Reasons of the Resolved condition.
@@ -186,6 +190,7 @@ const (
 	ReasonWaitingForAgent    = "WaitingForAgentReport"
 	ReasonNodeStateTooLarge  = "NodeStateTooLarge"
 	ReasonAttachmentLost     = "AttachmentLost"
+	ReasonNodeTainted        = "NodeTaintedOutOfService"
 )
 
 // Reasons of the Staged, Published and Expanded conditions.
@@ -238,8 +243,10 @@ const (
 	ReasonAsExpected       = "AsExpected"
 	ReasonReleased         = "Released"
 	ReasonVolumesPresent   = "VolumesPresent"
+	ReasonReleaseFailing   = "ReleaseFailing"
 
 	ReasonNodeRenamed           = "NodeRenamed"
 	ReasonUnexpectedPublication = "UnexpectedPublication"
 	ReasonVerificationFailed    = "VerificationFailed"
+	ReasonTaintContradicted     = "OutOfServiceContradicted"
 )

@@ -5,7 +5,10 @@ SPDX-License-Identifier: Apache-2.0
 
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // NodeObservation is what managers observed of the Node itself, at the version of this object that they write it to.
 // Only the manager writes it: an agent that could would have its own node's volumes forced away.
@@ -13,6 +16,10 @@ type NodeObservation struct {
 	// unready is how long the Node was observed as not Ready. Set only while a forced detach waits for it.
 	// +optional
 	Unready *UnreadyObservation `json:"unready,omitempty"`
+	// outOfService records the taint node.kubernetes.io/out-of-service that the Node carries. An agent that is heard
+	// contradicts it. Absent once the manager has seen the Node without that taint.
+	// +optional
+	OutOfService *OutOfServiceObservation `json:"outOfService,omitempty"`
 	// gone is how long the Node was observed as absent. When it was long enough, the manager forgets the volumes
 	// that were forced away from it. Only where the manager runs with --forget-gone-nodes-after.
 	// +optional
@@ -26,6 +33,11 @@ type UnreadyObservation struct {
 	// means that the Node may have been Ready in between, and voids the observation.
 	// +required
 	Transition metav1.Time `json:"transition"`
+	// lastRenewal identifies the last renewal of the agent's Lease during the observation. An agent that renews it again
+	// voids the observation. It is only compared for equality.
+	// +kubebuilder:validation:MaxLength=256
+	// +optional
+	LastRenewal string `json:"lastRenewal,omitempty"`
 	// observed is the sum of the times between successful reads, each on the monotonic clock of a controller.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
@@ -45,4 +57,30 @@ type GoneObservation struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +required
 	Observed metav1.Duration `json:"observed"`
+}
+
+// OutOfServiceObservation is the out-of-service taint as managers first saw it. The taint asserts that the machine is
+// off. It replaces the agent's report only if the agent is silent, and was never heard since the taint was seen.
+type OutOfServiceObservation struct {
+	// value of the taint. A taint with another value, effect or timeAdded is another one.
+	// +kubebuilder:validation:MaxLength=63
+	// +optional
+	Value string `json:"value,omitempty"`
+	// effect of the taint.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	Effect corev1.TaintEffect `json:"effect,omitempty"`
+	// timeAdded of the taint, where it has one.
+	// +optional
+	TimeAdded *metav1.Time `json:"timeAdded,omitempty"`
+	// lastRenewal identifies the last renewal of the agent's Lease when a manager first saw the taint. It is only
+	// compared for equality: any other renewal contradicts the taint.
+	// +kubebuilder:validation:MaxLength=256
+	// +optional
+	LastRenewal string `json:"lastRenewal,omitempty"`
+	// contradicted is when a manager saw that the agent had renewed its Lease since. From then on the taint is no
+	// evidence until it is removed and set again.
+	// +optional
+	Contradicted *metav1.Time `json:"contradicted,omitempty"`
 }

@@ -11,38 +11,51 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/explain"
 	"github.com/hawser-io/hawser/internal/explain/facts"
+	"github.com/hawser-io/hawser/internal/status"
 )
 
-// declare declares one attachment released.
+// declare declares attachments released: one, or all whose release fails.
 type declare struct {
 	*options
-	reason string
-	yes    bool
+	reason                string
+	yes, allStuck, dryRun bool
 }
 
 func newDeclare(o *options) *cobra.Command {
 	d := &declare{options: o}
 	cmd := &cobra.Command{
-		Use:   "declare-released NODE ATTACHMENT-UID --reason TEXT",
+		Use:   "declare-released NODE {ATTACHMENT-UID | --all-stuck} --reason TEXT",
 		Short: "Declare that a node has released an attachment, after you made sure that it has",
 		Long: "Declare that a node has released an attachment. If you are wrong, the data of the volume is lost: read\n" +
 			"docs/operate.md, \"Declaring an attachment released\". The command shows what it found and asks for the name\n" +
-			"of the node, unless --yes is set.",
-		Args: cobra.ExactArgs(2),
+			"of the node, unless --yes is set.\n\n" +
+			"With --all-stuck it declares every attachment whose release fails, as the agent of the node reports.",
+		Args: d.args,
 		RunE: o.plain(d.run),
 	}
 	cmd.Flags().StringVar(&d.reason, "reason", "", "why it is released; it is recorded as evidence (required)")
 	cmd.Flags().BoolVar(&d.yes, "yes", false, "do not ask")
+	cmd.Flags().BoolVar(&d.allStuck, "all-stuck", false, "every attachment whose release the agent reports as failing")
+	cmd.Flags().BoolVar(&d.dryRun, "dry-run", false, "only show what would be declared")
 	_ = cmd.MarkFlagRequired("reason") // it only fails for a flag that does not exist
 	return cmd
+}
+
+func (d *declare) args(cmd *cobra.Command, args []string) error {
+	if d.allStuck {
+		return cobra.ExactArgs(1)(cmd, args)
+	}
+	return cobra.ExactArgs(2)(cmd, args)
 }
 
 func (d *declare) run(ctx context.Context, g *facts.Gatherer, args []string) error {
@@ -58,21 +71,51 @@ func (d *declare) run(ctx context.Context, g *facts.Gatherer, args []string) err
 	if !n.State.Found {
 		return n.Missing()
 	}
-	found := findAttachment(n.State.Value, args[1])
-	if len(found) == 0 {
-		return fmt.Errorf("nothing on node %s names the attachment %s; kubectl get nvs %s -o yaml lists what does",
-			args[0], args[1], args[0])
+	uids := args[1:]
+	if d.allStuck {
+		if uids = stuck(n.State.Value); len(uids) == 0 {
+			return fmt.Errorf("the agent of node %s reports no release that fails; kubectl hawser why node %s explains what it "+
+				"waits for", args[0], args[0])
+		}
+	}
+	var found []string
+	for _, uid := range uids {
+		named := findAttachment(n.State.Value, uid)
+		if len(named) == 0 {
+			return fmt.Errorf("nothing on node %s names the attachment %s; kubectl get nvs %s -o yaml lists what does",
+				args[0], uid, args[0])
+		}
+		found = append(found, named...)
 	}
 	if cause := explain.CannotRelease(f, args[0]); cause != "" {
 		found = append(found, cause)
 	} else {
-		found = append(found, "WARNING: the node is Ready and its agent reports, so it releases the volume itself")
+		found = append(found, "WARNING: the node is Ready and its agent reports, so it releases the volume itself. "+
+			"A declaration overrules that report")
 	}
 	_, _ = fmt.Fprintf(d.ErrOut, "Found on node %s:\n  %s\n", args[0], strings.Join(found, "\n  "))
+	if d.dryRun {
+		_, err := fmt.Fprintf(d.Out, "not declared (--dry-run): attachments %s of node %s\n", strings.Join(uids, ", "), args[0])
+		return err
+	}
 	if err := d.confirm(args[0]); err != nil {
 		return err
 	}
-	return d.write(ctx, g, n.State.Value, args[1])
+	return d.write(ctx, g, n.State.Value, uids)
+}
+
+// stuck are the attachments whose release fails, as the agent reports, and that were not declared yet.
+func stuck(state *volumesv1alpha1.NodeVolumeState) []string {
+	var uids []string
+	for i := range state.Status.Volumes {
+		l := &state.Status.Volumes[i]
+		_, declared := state.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+string(l.AttachmentUID)]
+		if status.ReleaseFails(l) && l.AttachmentUID != "" && !declared {
+			uids = append(uids, string(l.AttachmentUID))
+		}
+	}
+	slices.Sort(uids)
+	return slices.Compact(uids)
 }
 
 // findAttachment describes the entry and the line that name an attachment.
@@ -95,6 +138,9 @@ func findAttachment(state *volumesv1alpha1.NodeVolumeState, uid string) []string
 			continue
 		}
 		text := fmt.Sprintf("line of %s: in use %t, staged at %q", l.VolumeName, l.InUse, l.StagedPath)
+		if l.Error != nil {
+			text += fmt.Sprintf(", %s fails: %s %s", l.Error.Operation, l.Error.Code, l.Error.Message)
+		}
 		for _, p := range l.Publications {
 			text += fmt.Sprintf(", published at %s for intent %s/%s", p.Path, p.Intent.Namespace, p.Intent.Name)
 		}
@@ -123,22 +169,26 @@ func (d *declare) confirm(node string) error {
 	return nil
 }
 
-// write sets the annotation at the version that was shown, so that nothing was declared about another state.
-func (d *declare) write(ctx context.Context, g *facts.Gatherer, state *volumesv1alpha1.NodeVolumeState, uid string,
+// write sets the annotations at the version that was shown, so that nothing was declared about another state.
+func (d *declare) write(
+	ctx context.Context, g *facts.Gatherer, state *volumesv1alpha1.NodeVolumeState, uids []string,
 ) error {
 	writer, ok := g.Reader.(client.Writer)
 	if !ok {
 		return errors.New("this connection only reads")
 	}
 	declared := state.DeepCopy()
-	if declared.Annotations == nil {
-		declared.Annotations = map[string]string{}
+	for _, uid := range uids {
+		metav1.SetMetaDataAnnotation(&declared.ObjectMeta, volumesv1alpha1.DeclaredReleasedPrefix+uid, d.reason)
 	}
-	declared.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+uid] = d.reason
 	patch := client.MergeFromWithOptions(state, client.MergeFromWithOptimisticLock{})
 	if err := writer.Patch(ctx, declared, patch); err != nil {
-		return fmt.Errorf("declaring attachment %s of node %s released: %w", uid, state.Name, err)
+		return fmt.Errorf("declaring attachments %s of node %s released: %w", strings.Join(uids, ", "), state.Name, err)
 	}
-	_, err := fmt.Fprintf(d.Out, "declared: attachment %s of node %s is released\n", uid, state.Name)
-	return err
+	for _, uid := range uids {
+		if _, err := fmt.Fprintf(d.Out, "declared: attachment %s of node %s is released\n", uid, state.Name); err != nil {
+			return err
+		}
+	}
+	return nil
 }

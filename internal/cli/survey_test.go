@@ -13,12 +13,14 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -95,6 +97,58 @@ func TestADeclarationShowsWhatItFoundAndNeedsTheNameOfTheNode(t *testing.T) {
 		if got := declared(); exit != tt.exit || got != tt.want || !strings.Contains(stderr, tt.stderr) {
 			t.Errorf("%s: exit code %d, annotation %q, stderr %q; want %d, %q and %q",
 				tt.name, exit, got, stderr, tt.exit, tt.want, tt.stderr)
+		}
+	}
+}
+
+func TestAllAttachmentsWhoseReleaseFailsAreDeclaredTogether(t *testing.T) {
+	config, c := apiserver.Borrow(t)
+	one(t, "node-orphan-and-stuck-detach", time.Now()).create(t, c)
+	state := &volumesv1alpha1.NodeVolumeState{}
+	declared := func() (uids []string) {
+		if err := c.Get(t.Context(), client.ObjectKey{Name: "node-b"}, state); err != nil {
+			t.Fatal(err)
+		}
+		for key := range state.Annotations {
+			if uid, ok := strings.CutPrefix(key, volumesv1alpha1.DeclaredReleasedPrefix); ok {
+				uids = append(uids, uid)
+			}
+		}
+		slices.Sort(uids)
+		return uids
+	}
+	stuck := []string{"node-b", "--all-stuck", "--reason", "driver gone"}
+	if stderr, exit := answer(t, config, "node-b\n", stuck...); exit != Failed || !strings.Contains(stderr, "no release") {
+		t.Errorf("no release fails: exit code %d, stderr %q; want %d and that none fails", exit, stderr, Failed)
+	}
+	declared()
+	line := func(uid, operation string, inUse bool) volumesv1alpha1.NodeVolume {
+		return volumesv1alpha1.NodeVolume{VolumeName: "kubernetes.io/csi/d^" + uid, AttachmentUID: types.UID(uid), InUse: inUse,
+			Error: &volumesv1alpha1.OperationError{Operation: operation, Code: "Internal", Message: "stuck fast"}}
+	}
+	state.Status.Volumes = append(state.Status.Volumes,
+		line("s-1", "unstage", true), line("s-2", "unpublish", true), line("p-1", "stage", true), line("e-1", "unstage", false))
+	if err := c.Status().Update(t.Context(), state); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name, answer string
+		args         []string
+		exit         int
+		want         []string
+	}{
+		{"an attachment beside --all-stuck", "node-b\n", append([]string{"va-2"}, stuck...), Failed, nil},
+		{"a dry run", "node-b\n", append([]string{"--dry-run"}, stuck...), Fine, nil},
+		{"another answer", "yes\n", stuck, Failed, nil},
+		{"the name", "node-b\n", stuck, Fine, []string{"s-1", "s-2"}},
+	} {
+		stderr, exit := answer(t, config, tt.answer, tt.args...)
+		if got := declared(); exit != tt.exit || !slices.Equal(got, tt.want) {
+			t.Errorf("%s: exit code %d, declared %v, stderr %q; want %d and %v", tt.name, exit, got, stderr, tt.exit, tt.want)
+		}
+		if tt.want != nil && (!strings.Contains(stderr, "unstage fails: Internal stuck fast") || !strings.Contains(stderr,
+			"overrules")) {
+			t.Errorf("%s: stderr %q; want the errors, and that the declaration overrules the agent", tt.name, stderr)
 		}
 	}
 }

@@ -96,6 +96,8 @@ func TestEachGuardOfTheProtocolIsNeeded(t *testing.T) {
 		{GuardConfirmed, restoreExclusiveWorld, I3},
 		{GuardHeard, restoreExclusiveWorld, I3},
 		{GuardUsedElsewhere, restoreExclusiveWorld, I3},
+		{GuardAgentSilent, assertWorld, I9},
+		{GuardContradicted, assertWorld, I9},
 	} {
 		delete(missing, test.guard)
 		t.Run(string(test.guard)+", "+test.world.name, func(t *testing.T) {
@@ -160,6 +162,9 @@ func TestEachWayOfReadingAndWritingIsNeeded(t *testing.T) {
 		{effectNewNumber, restoreExclusiveWorld, I3},
 		{effectListensAgain, restoreWorld, I2},
 		{effectHeardLive, restoreWorld, I2},
+		{effectOrderLease, assertWorld, I9},
+		{effectSessionWrites, assertWorld, I9},
+		{effectRecordKept, assertWorld, I9},
 	} {
 		t.Run(string(test.effect), func(t *testing.T) {
 			t.Parallel()

@@ -39,6 +39,10 @@ const (
 	GuardReported Guard = "Reported"
 	// GuardNotInUse: no detach while the volume is in use, but on evidence.
 	GuardNotInUse Guard = "NotInUse"
+	// GuardAgentSilent: nothing that is asserted of a node overrules the report of an agent that is heard.
+	GuardAgentSilent Guard = "AgentSilent"
+	// GuardContradicted: what the agent has contradicted once is void, also when it falls silent later.
+	GuardContradicted Guard = "Contradicted"
 	// GuardDetachingStands: no delete before the entry is Detaching for the attachment's UID.
 	GuardDetachingStands Guard = "DetachingStands"
 	// GuardHeard: after a restore no agent takes a volume into use before the manager has heard every agent.

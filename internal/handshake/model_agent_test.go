@@ -74,7 +74,7 @@ func (st *stepper) agentActs(n int) {
 	}
 	if !h.up {
 		s := st.from
-		s.node[n].up, s.node[n].between = true, st.restore
+		s.node[n].up, s.node[n].between = true, st.restore || st.asserts
 		if st.without == effectDeadline {
 			s.node[n].rec.pending = false
 		}

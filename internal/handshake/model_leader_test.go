@@ -89,6 +89,8 @@ func (st *stepper) leaderActs(i int) {
 		s.node[l.node].intent.phase = intentAbsent
 		st.intentGone(&s, int(l.node))
 		st.emit(act{actReleaseIntent, l.node, uint8(i), 0}, s)
+	case relying:
+		st.rely(i, l)
 	case listing, list, unlisted, unlistedInUse, awaiting:
 		st.listActs(i, l)
 	}
@@ -203,6 +205,8 @@ func (st *stepper) markDetaching(i, n int) {
 		}
 		if guard == GuardNone {
 			st.writeDetaching(i, n, uid, forced)
+		} else if st.asserts && st.rules.MayMarkDetaching(h.view(), uidNames[uid], true) == GuardNone {
+			st.relyOn(i, n, uid)
 		}
 	}
 }

@@ -135,9 +135,14 @@ func (st *stepper) usedElsewhere(n int) bool {
 func (st *stepper) beginSession(n int) {
 	s := st.from
 	h := &s.node[n]
+	h.between = false
+	if st.without == effectSessionWrites {
+		st.emit(act{kind: actBeginSession, node: uint8(n)}, s)
+		return
+	}
 	st.wroteState(&s, n)
-	h.reported, h.booted, h.acked, h.between = true, true, true, false
-	h.unconfirmed = st.without != effectNewNumber || h.unconfirmed
+	h.reported, h.booted, h.said.silent = true, true, false
+	h.unconfirmed = st.restore && (st.without != effectNewNumber || h.unconfirmed)
 	h.use = h.restated(st.without)
 	// What only the API says is in use was not taken by this agent: it counts, but it may not be gone on with.
 	h.acked = h.rec.uid != 0 || h.hold.kind != holdNone

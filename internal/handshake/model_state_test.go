@@ -141,6 +141,8 @@ type nodeState struct {
 	// session (unconfirmed), and the agent has no session (between).
 	unheard, unconfirmed, between bool
 
+	said assertState
+
 	// dead: the machine never comes back; at best there will be a new one of its name.
 	dead bool
 	// declared is the set of UIDs that an administrator has declared released. It stays a UID's whole life: what a
@@ -235,6 +237,7 @@ const (
 	unlisted         // has taken the volume out of volumesAttached
 	unlistedInUse    // has taken it out while the kubelet lists it in use
 	awaiting         // waits for the agent to check
+	relying          // has read the taint and the Lease (only where the state is read after them)
 )
 
 // leader is one process of the cluster controller with all it keeps between two requests.
@@ -287,7 +290,8 @@ func (n *nodeState) view() Node {
 		return Node{}
 	}
 	return Node{
-		Exists: true, Reported: n.reported && !n.unheard, Unconfirmed: n.unconfirmed, Looked: n.entry.looked,
+		Exists: true, Reported: n.reported && !n.unheard, Unconfirmed: n.unconfirmed, Silent: n.said.silent,
+		Looked:      n.entry.looked,
 		LookedAgain: n.entry.relooked, Boot: bootNames[n.kubelet.said],
 		Entry: Entry{
 			State: [...]State{Absent, Attached, Detaching}[n.entry.state], UID: uidNames[n.entry.uid],

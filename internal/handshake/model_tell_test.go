@@ -108,6 +108,17 @@ const (
 	actHear
 	actConfirm
 	actBeginSession
+	// what is asserted of a node
+	actTaint
+	actUntaint
+	actRecordTaint
+	actForgetTaint
+	actRenew
+	actCutOff
+	actMarkSilent
+	actReadTaint
+	actWriteTainted
+	actWriteLapsed
 )
 
 // words of each act: L is the leader, N the node, S its NodeVolumeState as it is, V its VolumeAttachment, C the lock,
@@ -200,6 +211,16 @@ var words = map[actKind]string{
 	actConfirm:          "the manager confirms the session of agent {N}: {S}",
 	actBeginSession:     "agent {N} begins a session: {S}",
 	actAskAgain:         "{L} asks agent {N} to look once more: {S}",
+	actTaint:            "someone sets the out-of-service taint on Node {N}",
+	actUntaint:          "someone removes the out-of-service taint from Node {N}",
+	actRecordTaint:      "a manager records what Node {N} carries: {S}",
+	actForgetTaint:      "a manager restarts and forgets the taint of {N}",
+	actRenew:            "agent {N} renews its Lease",
+	actCutOff:           "agent {N} is cut off from the API",
+	actMarkSilent:       "a manager marks agent {N} as unreachable: {S}",
+	actReadTaint:        "{L} reads the taint of {N} and the agent's Lease",
+	actWriteTainted:     "{L} forces the detach from {N} on its taint: {S}",
+	actWriteLapsed:      "{L} forces the detach from {N}, which was out of reach for long: {S}",
 }
 
 var answers = [...]string{"", " (the answer is lost)", " (the write is delayed)"}
@@ -251,7 +272,8 @@ func (t *teller) take(n next) {
 
 func written(before, after *nodeState) bool {
 	return before.entry != after.entry || before.use != after.use || before.reported != after.reported ||
-		before.declared != after.declared
+		before.declared != after.declared || before.said.recorded != after.said.recorded ||
+		before.said.silent != after.said.silent
 }
 
 func (t *teller) line(a act, before *state) string {

@@ -22,7 +22,7 @@ type world struct {
 	late bool
 	// reboot: a host may lose its mounts and its agent.
 	reboot bool
-	// force: evidence other than the agent's release may be given.
+	// force: there may be evidence that this machine's access to the volume is cut, which overrules a live agent too.
 	force bool
 	// stranger: someone deletes a VolumeAttachment.
 	stranger bool
@@ -56,6 +56,8 @@ type world struct {
 	truth bool
 	// restore: the API goes back to what it was.
 	restore bool
+	// asserts: something is said of the whole node, rightly or wrongly.
+	asserts bool
 	// collect: locks that nothing needs are given up and deleted.
 	collect bool
 }
@@ -95,6 +97,9 @@ const (
 	effectNewNumber     effect = "no manager has confirmed a new session"
 	effectListensAgain  effect = "a manager whose watch ended listens again"
 	effectHeardLive     effect = "only a renewal that was seen counts"
+	effectOrderLease    effect = "state read before Lease"
+	effectSessionWrites effect = "a session begins with a write"
+	effectRecordKept    effect = "the record of a taint outlives the manager"
 )
 
 // model is a world and what is left out of the protocol.
@@ -288,6 +293,9 @@ func (st *stepper) world(n int) {
 		st.fate(n)
 	}
 	h := &st.from.node[n]
+	if st.asserts {
+		st.assertActs(n)
+	}
 	if h.exists && st.lost {
 		st.stateGone(n, actStateLost, true)
 	}

@@ -76,6 +76,7 @@ var (
 		deadKubeletWorld, rebootWorld,
 		restoreWorld, restoreExclusiveWorld, sharedWorld, crashWorld, forceWorld, collectWorld, collectForceWorld,
 		declareLostWorld, declareIntentWorld, declareKubeletWorld, declareExclusiveWorld, deadExclusiveWorld,
+		assertWorld, assertExclusiveWorld,
 	}
 )
 

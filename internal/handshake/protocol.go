@@ -63,6 +63,16 @@ func (p Protocol) MayMarkDetaching(n Node, uid types.UID, evidence bool) Guard {
 	)
 }
 
+// MayRelyOn reports whether an assertion about the node may replace its agent's report, at the version of n. The caller
+// has read, live and in this order, n, the Node and the agent's Lease. It is not asked about what names the attachment
+// itself: a declaration by an administrator, or an attachment that is lost.
+func (p Protocol) MayRelyOn(n Node, a Assertion) Guard {
+	return first(
+		p.refuse(GuardContradicted, a.Recorded && !a.Contradicted),
+		p.refuse(GuardAgentSilent, n.Silent),
+	)
+}
+
 // mayReplace reports whether the entry, whose attachment is gone, may make place for that of attachment uid. One that
 // was forced and is all that says that a use beside it is none of its attachment has to free the name first; one that
 // was declared makes place only for another that was.

@@ -98,6 +98,9 @@ type Node struct {
 	Reported bool
 	// Unconfirmed: the agent began a session, and the manager has not confirmed it yet.
 	Unconfirmed bool
+	// Silent: the manager has marked the agent as unreachable, and the agent has written nothing since. A session begins
+	// with a write, so the agent has none at this version.
+	Silent bool
 	// Looked: the volume was taken out of the Node's volumesAttached, and the agent has checked its node after it
 	// saw a spec that was written after that.
 	Looked bool
@@ -203,3 +206,16 @@ type KubeletLists struct {
 	// Missing: there is no Node. It may have listed anything when it was deleted, and its kubelet may go on.
 	Missing bool
 }
+
+// Assertion is what is said of a whole node in place of its agent's report: that its machine is off, is gone, or was
+// unreachable for long enough. It may be wrong; the agent contradicts it by being heard.
+type Assertion struct {
+	// Recorded: the manager has recorded this one, together with what it had heard last of the agent.
+	Recorded bool
+	// Contradicted: the agent was heard since.
+	Contradicted bool
+}
+
+// Lapsed is the assertion that rests on nothing but time without a sign of the agent. The agent voids it by being
+// heard: the time then begins again.
+var Lapsed = Assertion{Recorded: true}

@@ -9,7 +9,10 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -26,6 +29,7 @@ func NodeOf(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) Node {
 
 		Unconfirmed: nvs.Status.Protocol.Session != nvs.Spec.Protocol.ConfirmedSession,
 	}
+	n.Silent = Silent(nvs)
 	n.Boot = nvs.Status.BootID
 	n.Declared = declarationsOf(nvs)
 	if a := AttachmentOf(nvs, volumeName); a != nil {
@@ -44,6 +48,67 @@ func NodeOf(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) Node {
 		n.Use = Use{UID: v.AttachmentUID, InUse: v.InUse, Waiting: v.Waiting}
 	}
 	return n
+}
+
+// Silent reports whether a manager has marked the agent of nvs as unreachable. The agent takes that back with its next
+// write.
+func Silent(nvs *volumesv1alpha1.NodeVolumeState) bool {
+	ready := meta.FindStatusCondition(nvs.Status.Conditions, volumesv1alpha1.ConditionReady)
+	return ready != nil && ready.Reason == volumesv1alpha1.ReasonAgentUnreachable
+}
+
+// OutOfService returns the taint that asserts that the Node's machine is off; nil where there is none. node may be nil.
+func OutOfService(node *corev1.Node) *corev1.Taint {
+	if node == nil {
+		return nil
+	}
+	for i := range node.Spec.Taints {
+		if node.Spec.Taints[i].Key == corev1.TaintNodeOutOfService {
+			return &node.Spec.Taints[i]
+		}
+	}
+	return nil
+}
+
+// RecordTaint is the record of the Node's out-of-service taint after record, which may be nil as the taint may be.
+// renewal identifies the last renewal of the agent's Lease, read live after the Node; empty where there is no Lease.
+func RecordTaint(
+	record *volumesv1alpha1.OutOfServiceObservation, taint *corev1.Taint, renewal string, now metav1.Time,
+) *volumesv1alpha1.OutOfServiceObservation {
+	switch {
+	case taint == nil:
+		return nil
+	case !records(record, taint):
+		return &volumesv1alpha1.OutOfServiceObservation{
+			Value: taint.Value, Effect: taint.Effect, TimeAdded: taint.TimeAdded, LastRenewal: renewal,
+		}
+	case record.Contradicted != nil || !renewedSince(record, renewal):
+		return record
+	}
+	contradicted := record.DeepCopy()
+	contradicted.Contradicted = &now
+	return contradicted
+}
+
+// TaintAssertion is what the taint asserts, given its record, which may be nil, and the last renewal of the agent's
+// Lease.
+func TaintAssertion(
+	record *volumesv1alpha1.OutOfServiceObservation, taint *corev1.Taint, renewal string,
+) Assertion {
+	if taint == nil || !records(record, taint) {
+		return Assertion{}
+	}
+	return Assertion{Recorded: true, Contradicted: record.Contradicted != nil || renewedSince(record, renewal)}
+}
+
+func records(record *volumesv1alpha1.OutOfServiceObservation, taint *corev1.Taint) bool {
+	return record != nil && record.Value == taint.Value && record.Effect == taint.Effect &&
+		record.TimeAdded.Equal(taint.TimeAdded)
+}
+
+// renewedSince: a Lease that was deleted was not renewed.
+func renewedSince(record *volumesv1alpha1.OutOfServiceObservation, renewal string) bool {
+	return renewal != "" && renewal != record.LastRenewal
 }
 
 // declarationsOf nvs, in order of UID.

@@ -62,6 +62,15 @@ var mends = map[string]mend{
 		file: "internal/controller/attachment/decision/attach.go",
 		with: "(!n.State.Use.InUse || inherited)", without: "(!n.State.InUse() || inherited)",
 	}}, found: "I8 a later life is not harmed"},
+	"the taint of a node whose agent reports is believed": {edits: []edit{{
+		file:    "internal/handshake/protocol.go",
+		with:    "		p.refuse(GuardContradicted, a.Recorded && !a.Contradicted),\n		p.refuse(GuardAgentSilent, n.Silent),\n",
+		without: "		p.refuse(GuardContradicted, a.Recorded),\n",
+	}}, found: "I9 a live agent is not overruled"},
+	"a taint that an agent has contradicted is believed once it falls silent": {edits: []edit{{
+		file: "internal/handshake/protocol.go",
+		with: "p.refuse(GuardContradicted, a.Recorded && !a.Contradicted)", without: "p.refuse(GuardContradicted, a.Recorded)",
+	}}, found: "on a taint that its agent has contradicted"},
 	"an agent waits for a kubelet that waits for the agent": {edits: []edit{{
 		file:    "internal/agent/operation/unstage.go",
 		with:    "return !slices.Contains(s.AccessModes, corev1.ReadWriteOncePod) ||",

@@ -46,6 +46,9 @@ const (
 	attachFails   fault = "the attacher fails"
 	unmounted     fault = "somebody unmounts a stage by hand"
 	outOfService  fault = "a node falls silent and is put out of service, and its attachments are forced away"
+	leftTaint     fault = "the out-of-service taint is left on a node whose agent is back"
+	wrongTaint    fault = "the out-of-service taint is set on a node whose agent is alive"
+	earlyTaint    fault = "the out-of-service taint is set right after an agent has died"
 	declared      fault = "an administrator declares released what a machine still has mounted"
 	remade        fault = "an intent is deleted and made anew under its name"
 )
@@ -61,6 +64,7 @@ const (
 	keptInline    fault = "a pod keeps its inline volume although the kubelet asks again"
 	detached      fault = "a volume is detached"
 	taken         fault = "an attachment is forced away"
+	contradicted  fault = "an agent contradicts a taint"
 	shut          fault = "a filesystem is shut down"
 	checked       fault = "the invariants are checked"
 )
@@ -161,6 +165,6 @@ func ofInline() []fault { return []fault{boundInline, keptInline} }
 // faults in order.
 func faults() []fault {
 	all := slices.Sorted(maps.Keys(odds))
-	return append(all, agentStopped, reboot, remade, callBusy, unmounted, outOfService, declared, podForced,
+	return append(all, agentStopped, reboot, remade, callBusy, unmounted, outOfService, leftTaint, wrongTaint, earlyTaint, declared, podForced,
 		shared, forgotten)
 }

@@ -10,7 +10,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -18,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
@@ -140,7 +143,11 @@ func (w *World) wrote(before, after client.Object) {
 		if after != nil {
 			w.checkReady(before, o)
 		}
+	case *coordinationv1.Lease:
+		w.noteRenewal(o)
+		return
 	case *volumesv1alpha1.NodeVolumeState:
+		w.noteTaint(before, o)
 		w.noteForced(o)
 		if line := describeState(before, o); line != "" {
 			w.logLocked("%s: %s", w.by, line)
@@ -183,7 +190,53 @@ func (w *World) noteForced(s *volumesv1alpha1.NodeVolumeState) {
 			w.forced[e.AttachmentUID] = true
 			w.chance.reach(taken)
 			w.logLocked("%s is taken away from %s: %s", e.AttachmentUID, s.Name, e.Evidence.Type)
+			w.checkOverruled(s, &e)
 		}
+	}
+}
+
+// checkOverruled: what is asserted of the whole node does not overrule an agent that is heard, and a taint that it has
+// contradicted counts no more.
+func (w *World) checkOverruled(s *volumesv1alpha1.NodeVolumeState, e *volumesv1alpha1.NodeAttachment) {
+	m := w.nodes[s.Name]
+	switch e.Evidence.Type {
+	case volumesv1alpha1.EvidenceDeclaredByAdministrator, volumesv1alpha1.EvidenceAttachmentLost:
+		return
+	}
+	inUse := handshake.NodeOf(s, e.VolumeName).Use.InUse
+	if alive := m.agent != nil && !m.agent.isDead(); inUse && alive && time.Since(m.heard) < liveness.DefaultDuration {
+		w.breaks("I9 a live agent is not overruled: %s is taken away from %s on %s, whose agent was heard %s ago",
+			e.AttachmentUID, s.Name, e.Evidence.Type, time.Since(m.heard))
+	}
+	if m.void && e.Evidence.Type == volumesv1alpha1.EvidenceOutOfServiceTaint {
+		w.breaks("I9 a live agent is not overruled: %s is taken away from %s on a taint that its agent has contradicted",
+			e.AttachmentUID, s.Name)
+	}
+}
+
+// noteRenewal by the agent that lives on a machine, not by one before it.
+func (w *World) noteRenewal(lease *coordinationv1.Lease) {
+	m := w.nodes[strings.TrimPrefix(lease.Name, volumesv1alpha1.AgentLeasePrefix)]
+	if m == nil || m.agent == nil || w.writer != m.agent || m.agent.isDead() {
+		return
+	}
+	m.heard = time.Now()
+	m.void = m.void || w.state(m.name).Status.Node.OutOfService != nil
+}
+
+// noteTaint: what the manager has recorded of the Node's taint.
+func (w *World) noteTaint(before client.Object, s *volumesv1alpha1.NodeVolumeState) {
+	m, was := w.nodes[s.Name], (*volumesv1alpha1.OutOfServiceObservation)(nil)
+	if old, ok := before.(*volumesv1alpha1.NodeVolumeState); ok {
+		was = old.Status.Node.OutOfService
+	}
+	is := s.Status.Node.OutOfService
+	if m != nil && (was == nil) != (is == nil) {
+		m.void = false
+	}
+	if is != nil && is.Contradicted != nil && (was == nil || was.Contradicted == nil) {
+		w.chance.reach(contradicted)
+		w.logLocked("the taint of %s is contradicted", s.Name)
 	}
 }
 

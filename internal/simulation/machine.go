@@ -61,6 +61,10 @@ type machine struct {
 	// writes of records by kubelets.
 	writes int
 	life   int
+	// heard is when the agent that lives renewed its Lease last, and void whether it did since the manager recorded the
+	// Node's out-of-service taint.
+	heard time.Time
+	void  bool
 	// silent: no agent comes for a while.
 	silent bool
 }

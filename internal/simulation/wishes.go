@@ -40,6 +40,9 @@ func (w *World) live(nodes, volumes []string) {
 	w.leader.tired.Store(nil)
 	w.mu.Unlock()
 	w.log("all trouble ceases")
+	for _, node := range nodes {
+		w.untaint(node)
+	}
 	w.withdraw(func(i *volumesv1alpha1.VolumeAttachmentIntent) bool { return !w.compatible(i) })
 	w.withdrawPods(func(p *corev1.Pod) bool { return !w.podFits(p) })
 	w.await("what is wanted is not there", w.missing)
@@ -99,6 +102,8 @@ func (w *World) act(nodes, volumes []string) {
 		w.wantTwice(node)
 	case n == 21:
 		w.nodes[node].fallSilent()
+	case n == 23:
+		w.nodes[node].taintWrongly()
 	}
 }
 
@@ -256,12 +261,18 @@ func (m *machine) fallSilent() {
 	}
 	w.taint(m.name, corev1.Taint{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute})
 	if w.chance.draw("wish", "word").IntN(3) > 0 {
-		w.later(w.chance.between(m.name, 10*time.Second, 2*time.Minute), m.declare)
+		w.later(w.chance.between(m.name, time.Minute, 3*time.Minute), m.declare)
 	}
-	w.later(w.chance.between(m.name, 20*time.Second, 3*time.Minute), func() {
+	w.later(w.chance.between(m.name, 20*time.Second, 5*time.Minute), func() {
+		left := !w.chance.ceased() && w.chance.draw("wish", "left taint").IntN(2) == 0
+		if left {
+			w.chance.reach(leftTaint)
+			w.later(w.chance.between(m.name, time.Minute, 4*time.Minute), func() { w.untaint(m.name) })
+		} else {
+			w.untaint(m.name)
+		}
 		w.mu.Lock()
 		m.silent = false
-		w.taint(m.name)
 		stopped := m.kubelet == nil || m.kubelet.p.isDead()
 		w.mu.Unlock()
 		if stopped {
@@ -269,6 +280,46 @@ func (m *machine) fallSilent() {
 		}
 		m.launchAfter(w.chance.between(m.name, time.Second, time.Minute))
 	})
+}
+
+// taintWrongly has an administrator take a machine for dead that is not. Every second time its agent has just died, and
+// another one comes.
+func (m *machine) taintWrongly() {
+	w := m.world
+	early := w.chance.draw("wish", "early taint").IntN(2) == 0
+	w.mu.Lock()
+	if m.agent == nil || m.silent {
+		w.mu.Unlock()
+		return
+	}
+	after := time.Duration(0)
+	if early {
+		w.chance.reach(earlyTaint)
+		m.agent.kill()
+		after = w.chance.between(m.name, 0, 10*time.Second)
+	} else {
+		w.chance.reach(wrongTaint)
+	}
+	w.logLocked("%s is taken for dead (its agent has just died: %t)", m.name, early)
+	w.mu.Unlock()
+	if early {
+		m.launchAfter(w.chance.between(m.name, time.Second, 2*time.Minute))
+	}
+	w.later(after, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if !w.chance.ceased() {
+			w.taint(m.name, corev1.Taint{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute})
+		}
+	})
+	w.later(after+w.chance.between(m.name, 10*time.Second, 3*time.Minute), func() { w.untaint(m.name) })
+}
+
+// untaint is the last step of an administrator.
+func (w *World) untaint(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.taint(name)
 }
 
 // declare has an administrator give the word that the machine has let go of everything that was forced away from it. It

@@ -165,3 +165,9 @@ func NextError(previous *volumesv1alpha1.OperationError, operation, code, messag
 	e.NextAttemptTime = &next
 	return e
 }
+
+// ReleaseFails reports whether the agent reports that it cannot release the volume of this line: its unpublish or
+// unstage fails, or does not end.
+func ReleaseFails(line *volumesv1alpha1.NodeVolume) bool {
+	return line.InUse && line.Error != nil && (line.Error.Operation == "unpublish" || line.Error.Operation == "unstage")
+}

@@ -90,6 +90,22 @@ func (s *suite) deadAgent() fault {
 	}
 }
 
+// outOfService: the taint is left on a node that runs.
+func (s *suite) outOfService() fault {
+	return fault{
+		name: "the out-of-service taint of a node that runs",
+		make: func(ctx context.Context) error {
+			_, err := s.Kubectl(ctx, "taint", "node", nodeA, corev1.TaintNodeOutOfService+"=left:NoExecute")
+			return err
+		},
+		repair: func(ctx context.Context) error {
+			_, err := s.Kubectl(ctx, "taint", "node", nodeA, corev1.TaintNodeOutOfService+"-")
+			return err
+		},
+		alerts: map[string]map[string]string{"HawserOutOfServiceNodeRuns/warning": {"node": nodeA}},
+	}
+}
+
 // forcedDetach declares the volume of an intent released while its driver cuts the access of the node, or does not.
 func (s *suite) forcedDetach(ctx context.Context, name string, cut bool) error {
 	if _, err := s.Kubectl(ctx, "delete", "vai", name, "-n", namespace, "--wait=false"); err != nil {

@@ -300,6 +300,13 @@ func (w *world) renew(t *testing.T, node string, seconds int32) {
 	w.change(t, lease, set)
 }
 
+// powersOff stops the agent, which renews its Lease no more, and lets that expire within a second.
+func (w *world) powersOff(t *testing.T, a *agent) {
+	t.Helper()
+	a.stop()
+	w.renew(t, a.node, 1)
+}
+
 // fallsSilent stops the agent and lets time pass: hours, for its last renewal may reach the manager after the first
 // one.
 func (w *world) fallsSilent(t *testing.T, c *stepClock, a *agent) {

@@ -65,7 +65,7 @@ func aNodeOutOfServiceThatNeverReturns(t *testing.T, w *world) {
 	w.volume(t, "burned", volumeOptions{})
 	first := w.intent(t, "burned-first", "burned", "burned")
 	until(t, w, first, "the intent is Ready", isReady)
-	a.stop()
+	w.powersOff(t, a)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "burned"}}
 	w.change(t, node, func() {
 		node.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute}}
@@ -328,7 +328,7 @@ func anAgentThatDiedBeforeItsCheck(t *testing.T, w *world) {
 		if entry.Evidence.Type != volumesv1alpha1.EvidenceAgentReleased {
 			t.Errorf("evidence of the detach of volume %s: %s; want AgentReleased", name, entry.Evidence.Type)
 		}
-		a.stop()
+		w.powersOff(t, a)
 		end(name, entry.AttachmentUID)
 		until(t, w, attachmentOf(name, name), "nothing is published any more", func(va *storagev1.VolumeAttachment) bool {
 			return !exists(va) || handshake.AttachmentFrom(va).Gone()

@@ -82,7 +82,7 @@ func aNodeOutOfServiceLosesItsVolumesAndGetsNoneBeforeItsAgentReports(t *testing
 	w.volume(t, "forced", volumeOptions{})
 	first := w.intent(t, "forced-first", "dead", "forced")
 	until(t, w, first, "the first intent is Ready", isReady)
-	a.stop()
+	w.powersOff(t, a)
 	second := w.intent(t, "forced-second", "alive", "forced")
 	w.reason(t, second, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse)
 	w.delete(t, first)

@@ -306,7 +306,7 @@ func metricsHaveUpstreamsNamesAndLabels(t *testing.T, w *world) {
 		}
 	}
 
-	a.set(func() { a.hangs = true })
+	w.powersOff(t, a)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "measured-away"}}
 	w.change(t, node, func() {
 		node.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute}}

@@ -51,7 +51,7 @@ func TestADetachAfterTheDeletionOfTheVolumeReportsTheProtectionOfItsDriver(t *te
 	intent := w.intent(t, "cut", "cut", "cut")
 	until(t, w, intent, "the intent is Ready", isReady)
 	stop()
-	machine.stop()
+	w.powersOff(t, machine)
 	w.deleteWithoutFinalizers(t, intent, claim)
 	node := nodeNamed("cut")
 	w.change(t, node, func() {

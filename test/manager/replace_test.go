@@ -347,7 +347,7 @@ func aNodeOutOfServiceIsUnlisted(t *testing.T, w *world) {
 	until(t, w, stateOf("dead"), "the agent sees the mount", func(nvs *volumesv1alpha1.NodeVolumeState) bool {
 		return handshake.NodeOf(nvs, uniqueName("dead")).Use.InUse
 	})
-	a.stop()
+	w.powersOff(t, a)
 	n := nodeNamed("dead")
 	w.change(t, n, func() {
 		n.Spec.Taints = []corev1.Taint{
@@ -386,7 +386,7 @@ func theNextManagerWritesTheBootOfAnUnlisting(t *testing.T, w *world) {
 	until(t, w, stateOf("unlisted"), "the agent sees the mount", func(nvs *volumesv1alpha1.NodeVolumeState) bool {
 		return handshake.NodeOf(nvs, uniqueName("unlisted")).Use.InUse
 	})
-	a.stop()
+	w.powersOff(t, a)
 	away.Store(true)
 	w.change(t, n, func() {
 		n.Spec.Taints = []corev1.Taint{

@@ -39,6 +39,10 @@ func (n *Node) SetConditions(nvs *volumesv1alpha1.NodeVolumeState, reports map[s
 		}
 	}
 	released := n.volumesReleased(len(nvs.Spec.Attachments), len(reports), len(reports)-len(names))
+	if failing := releasesFailing(reports, names); len(failing) > 0 {
+		released.reason = volumesv1alpha1.ReasonReleaseFailing
+		released.Message += "; the release fails and is retried, of " + Enumerate(failing)
+	}
 	for t, c := range map[string]ConditionValue{
 		volumesv1alpha1.ConditionReady: ready, volumesv1alpha1.ConditionDriversReady: drivers,
 		volumesv1alpha1.ConditionVolumesHealthy: healthy, volumesv1alpha1.ConditionMountsConsistent: consistent,
@@ -72,6 +76,18 @@ func (n *Node) volumesReleased(attached, used, unlisted int) ConditionValue {
 		message += fmt.Sprintf(", and %d of no known volume", strange)
 	}
 	return ConditionValue{reason: volumesv1alpha1.ReasonVolumesPresent, Message: message}
+}
+
+// releasesFailing are the volumes that the agent cannot unpublish or unstage.
+func releasesFailing(reports map[string]VolumeReport, names []string) []string {
+	var failing []string
+	for _, name := range names {
+		if l := reports[name].Line; status.ReleaseFails(&l) {
+			failing = append(failing, fmt.Sprintf("%s (attachment %s): %s %s", name, l.AttachmentUID, l.Error.Operation,
+				l.Error.Code))
+		}
+	}
+	return failing
 }
 
 // unattributed is what belongs to a volume that is not known: unreadable records, of the agent and of the kubelet, and

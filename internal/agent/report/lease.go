@@ -73,6 +73,7 @@ func (s *Session) updateOverdue() {
 func (s *Session) renew(ctx context.Context, acquire bool) error {
 	ctx, cancel := context.WithTimeout(ctx, leaseInterval)
 	defer cancel()
+	s.endLapsed()
 	if !s.Writer.inSession() {
 		err := s.Begin(ctx)
 		if errors.Is(err, ErrNoState) {
@@ -90,6 +91,14 @@ func (s *Session) renew(ctx context.Context, acquire bool) error {
 		s.Writer.EndSession()
 	}
 	return err
+}
+
+// endLapsed ends a session whose Lease has expired, as of a process that was stopped for long. The manager may have acted
+// on that silence: the next session begins with a report, which voids what it decided before.
+func (s *Session) endLapsed() {
+	if !s.renewed.IsZero() && s.Clock.Since(s.renewed) >= leaseDuration {
+		s.Writer.EndSession()
+	}
 }
 
 func (s *Session) leaseKey() types.NamespacedName {
@@ -112,6 +121,7 @@ func (s *Session) writeLease(ctx context.Context, acquire bool, last record.Last
 	s.renewSpec(lease, acquire)
 	s.annotate(lease, last)
 	s.attempted = *lease.Spec.RenewTime
+	begun := s.Clock.Now()
 	write := func() error { return s.Live.Update(ctx, lease) }
 	if create {
 		write = func() error { return s.Live.Create(ctx, lease) }
@@ -119,7 +129,7 @@ func (s *Session) writeLease(ctx context.Context, acquire bool, last record.Last
 	if err := write(); err != nil {
 		return err
 	}
-	s.lease = lease
+	s.lease, s.renewed = lease, begun
 	return nil
 }
 

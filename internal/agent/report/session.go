@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"github.com/go-logr/logr"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -56,6 +57,8 @@ type Session struct {
 	// lease as it was renewed last, attempted the time that was written last, acknowledged or not.
 	lease     *coordinationv1.Lease
 	attempted metav1.MicroTime
+	// renewed is when it was, on this process' own clock.
+	renewed time.Time
 	// noted is the report whose number is on the disk; restored: the API server knew less when this process began, and
 	// no manager has confirmed the session since.
 	Persisted record.LastReport

@@ -8,10 +8,12 @@ package report
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -45,5 +47,21 @@ func TestAReportThatComesWhileTheAgentLooksForARestoreIsNoRestore(t *testing.T) 
 	a.Live = &reporting{report: func(nvs *volumesv1alpha1.NodeVolumeState) { a.Writer.succeeded(nvs, nil, true, 0) }}
 	if err := a.CheckRestored(t.Context()); err != nil {
 		t.Errorf("checking whether node state was restored: error %v, want none", err)
+	}
+}
+
+func TestASessionEndsWithItsLease(t *testing.T) {
+	now := clocktesting.NewFakeClock(time.Unix(1000, 0))
+	a := NewSession(SessionOptions{Writer: NewWriter(now, logr.Discard()), Clock: now})
+	a.Writer.Assume(&volumesv1alpha1.NodeVolumeState{}, record.LastReport{Reports: 7})
+	a.endLapsed()
+	a.renewed = now.Now()
+	now.Step(leaseDuration - 1)
+	if a.endLapsed(); !a.Writer.inSession() {
+		t.Error("the session ended before its Lease expired, want that it goes on")
+	}
+	now.Step(1)
+	if a.endLapsed(); a.Writer.inSession() {
+		t.Error("the session goes on although its Lease has expired, want the next one to begin with a report")
 	}
 }

@@ -53,7 +53,7 @@ func (d detacher) markDetaching(ctx context.Context, f *decision.Facts, s decisi
 		uid, name = s.Attachment.UID, s.Attachment.Name
 	}
 	err := d.writeDetaching(ctx, f, s.Node, uid, name, func(
-		ctx context.Context, state handshake.Node,
+		ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState, state handshake.Node,
 	) (*volumesv1alpha1.DetachEvidence, error) {
 		if decision.MarkedDetaching(state, uid) && state.Entry.Forced {
 			return nil, nil
@@ -70,7 +70,7 @@ func (d detacher) markDetaching(ctx context.Context, f *decision.Facts, s decisi
 		if !s.Evidence {
 			return nil, nil
 		}
-		return d.outages.confirmEvidence(ctx, s.Node)
+		return d.outages.confirmEvidence(ctx, s.Node, nvs)
 	})
 	if err != nil && s.Evidence {
 		d.outages.forget(s.Node)
@@ -83,7 +83,7 @@ func (d detacher) markDetaching(ctx context.Context, f *decision.Facts, s decisi
 func (d detacher) markLost(ctx context.Context, f *decision.Facts, n *decision.Node) error {
 	uid, name := n.Entry.AttachmentUID, n.Entry.AttachmentName
 	return d.writeDetaching(ctx, f, n, uid, name, func(
-		ctx context.Context, state handshake.Node,
+		ctx context.Context, _ *volumesv1alpha1.NodeVolumeState, state handshake.Node,
 	) (*volumesv1alpha1.DetachEvidence, error) {
 		if decision.MarkedDetaching(state, uid) {
 			return nil, nil
@@ -106,8 +106,11 @@ func (d detacher) markLost(ctx context.Context, f *decision.Facts, n *decision.N
 	})
 }
 
-// justify returns the evidence for a detach, given the node's state as it was just read; nil where there is none.
-type justify func(ctx context.Context, state handshake.Node) (*volumesv1alpha1.DetachEvidence, error)
+// justify returns the evidence for a detach, given the node's state as it was just read, and the volume's part of it;
+// nil where there is none.
+type justify func(
+	ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState, state handshake.Node,
+) (*volumesv1alpha1.DetachEvidence, error)
 
 func (d detacher) writeDetaching(
 	ctx context.Context, f *decision.Facts, n *decision.Node, uid types.UID, name string, why justify,
@@ -121,7 +124,7 @@ func (d detacher) writeDetaching(
 		if nvs == nil {
 			return nil, nil
 		}
-		why, err := why(ctx, state)
+		why, err := why(ctx, nvs, state)
 		if err != nil || why == nil {
 			return nil, err
 		}

@@ -82,7 +82,7 @@ func TestTheEvidenceOfADetach(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			c, now := over(t, outOfService("a"), attachedTo("va-1", "1"))
 			if test.state != nil {
-				test.state.Status.BootID = "boot"
+				silenced(test.state).Status.BootID = "boot"
 				if err := c.Client.Create(t.Context(), test.state.DeepCopy()); err != nil {
 					t.Fatal(err)
 				}
@@ -132,7 +132,7 @@ func TestADetachOnEvidenceIsUnprotectedUnlessTheDriverCutsTheNodesAccess(t *test
 		{"evidence, and it does not", true, false, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			state := entryIn(reported("a"), isThere, "1", "")
+			state := silenced(entryIn(reported("a"), isThere, "1", ""))
 			if test.inUse {
 				usedIn(state, "1")
 			}

@@ -138,9 +138,13 @@ func looksSince(was, is *volumesv1alpha1.NodeVolumeState, generation int64) bool
 	return generation > was.Status.ObservedGeneration && generation <= is.Status.ObservedGeneration
 }
 
-// nodeDiffers reports whether something changed that concerns every volume of the node.
+// nodeDiffers reports whether something changed that concerns every volume of the node. The silence of an agent does
+// only where a taint says that its machine is off.
 func nodeDiffers(was, is *volumesv1alpha1.NodeVolumeState) bool {
-	return handshake.NodeOf(was, "").Reported != handshake.NodeOf(is, "").Reported ||
+	tainted := is.Status.Node.OutOfService != nil
+	return !equality.Semantic.DeepEqual(was.Status.Node.OutOfService, is.Status.Node.OutOfService) ||
+		tainted && handshake.Silent(was) != handshake.Silent(is) ||
+		handshake.NodeOf(was, "").Reported != handshake.NodeOf(is, "").Reported ||
 		was.Status.BootID != is.Status.BootID || was.UID != is.UID
 }
 
@@ -279,7 +283,7 @@ func (e enqueuer) nodeChanged(ctx context.Context, before, after client.Object, 
 
 func nodeConditionsDiffer(was, is *corev1.Node) bool {
 	return liveness.Ready(was) != liveness.Ready(is) || managed(was) != managed(is) ||
-		liveness.OutOfService(was) != liveness.OutOfService(is) ||
+		!equality.Semantic.DeepEqual(handshake.OutOfService(was), handshake.OutOfService(is)) ||
 		!maps.Equal(was.Labels, is.Labels) || was.DeletionTimestamp.IsZero() != is.DeletionTimestamp.IsZero()
 }
 

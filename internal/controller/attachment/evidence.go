@@ -22,6 +22,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/controller/outage"
+	"github.com/hawser-io/hawser/internal/handshake"
 	"github.com/hawser-io/hawser/internal/install"
 )
 
@@ -36,18 +37,22 @@ type outageWatcher struct {
 	observations *nodestate.Writer
 	tracker      *liveness.Tracker
 	clock        clock.PassiveClock
+	protocol     handshake.Protocol
 	watched      *outage.Watch
 }
 
 func (c *Controller) outages() outageWatcher {
 	return outageWatcher{
 		client: c.Client, reader: c.Reader, observations: c.Observations, tracker: c.Tracker, clock: c.Clock,
-		watched: &c.unready,
+		protocol: c.Protocol, watched: &c.unready,
 	}
 }
 
-// gatherEvidence finds in the cache the evidence that replaces the agent's release, or when there may be some.
-func (w outageWatcher) gatherEvidence(ctx context.Context, n *decision.Node) error {
+// gatherEvidence finds in the cache the evidence that replaces the agent's release, or when there may be some. nvs is
+// the node's state; nil where there is none.
+func (w outageWatcher) gatherEvidence(
+	ctx context.Context, n *decision.Node, nvs *volumesv1alpha1.NodeVolumeState,
+) error {
 	node := &corev1.Node{}
 	err := w.client.Get(ctx, client.ObjectKey{Name: n.Name}, node)
 	if client.IgnoreNotFound(err) != nil {
@@ -56,23 +61,25 @@ func (w outageWatcher) gatherEvidence(ctx context.Context, n *decision.Node) err
 	if err != nil {
 		node = nil
 	}
-	n.Missing = node == nil
-	n.Evidence, n.EvidenceDue = w.evidenceOf(n, node)
+	n.Missing, n.Tainted = node == nil, handshake.OutOfService(node) != nil
+	n.Evidence, n.EvidenceDue = w.evidenceOf(n, node, nvs)
 	return nil
 }
 
-// confirmEvidence reads the node once more. What cannot be read is no evidence.
-func (w outageWatcher) confirmEvidence(ctx context.Context, n *decision.Node) (*volumesv1alpha1.DetachEvidence, error) {
+// confirmEvidence reads the Node and the agent's Lease once more, after nvs. What cannot be read is no evidence.
+func (w outageWatcher) confirmEvidence(
+	ctx context.Context, n *decision.Node, nvs *volumesv1alpha1.NodeVolumeState,
+) (*volumesv1alpha1.DetachEvidence, error) {
 	node, err := w.lookAt(ctx, n.Name, nil, outage.Period(n.OutageNeeded()))
 	if err != nil {
 		return nil, err
 	}
-	n.Evidence, n.EvidenceDue = w.evidenceOf(n, node)
+	n.Evidence, n.EvidenceDue = w.evidenceOf(n, node, nvs)
 	return n.Evidence, nil
 }
 
-// lookAt reads the Node itself, and where there is none its agent's Lease, live, and takes note of what it found. It
-// returns nil for a Node that does not exist.
+// lookAt reads the Node itself, and then its agent's Lease, live, and takes note of what it found. It returns nil for a
+// Node that does not exist.
 func (w outageWatcher) lookAt(
 	ctx context.Context, name string, checkpoint *volumesv1alpha1.UnreadyObservation, plan time.Duration,
 ) (*corev1.Node, error) {
@@ -81,24 +88,24 @@ func (w outageWatcher) lookAt(
 	switch {
 	case apierrors.IsNotFound(err):
 		node = nil
-		if err := w.hear(ctx, name); err != nil {
-			return nil, err
-		}
 	case err != nil:
 		return nil, fmt.Errorf("reading node %s: %w", name, err)
+	}
+	if err := w.hear(ctx, name); err != nil {
+		return nil, err
 	}
 	s := w.spellOf(name, node)
 	w.watched.Observe(name, s, outage.Carried(checkpoint, s), plan, w.clock.Now())
 	return node, nil
 }
 
-// spellOf says what the node is in, given the Node; nil where there is none.
+// spellOf says what the node is in, given the Node; nil where there is none. An agent that is heard begins another one.
 func (w outageWatcher) spellOf(name string, node *corev1.Node) outage.Spell {
 	if node == nil {
 		return outage.Spell{Absent: true, Heard: w.tracker.LastWord(name)}
 	}
 	if ready, since := liveness.Readiness(node); !ready {
-		return outage.Spell{Unready: true, Transition: since}
+		return outage.Spell{Unready: true, Transition: since, Heard: w.tracker.LastWord(name)}
 	}
 	return outage.Spell{}
 }
@@ -125,14 +132,17 @@ func (w outageWatcher) forget(n *decision.Node) {
 	w.tracker.Forget(n.Name)
 }
 
-// evidenceOf that there is now, given the Node; or how long there will be none yet.
+// evidenceOf that there is now, given the Node, nil where there is none, and the node's state; or how long there will be
+// none yet. None of it counts while the agent is heard.
 func (w outageWatcher) evidenceOf(
-	n *decision.Node, node *corev1.Node,
+	n *decision.Node, node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState,
 ) (*volumesv1alpha1.DetachEvidence, time.Duration) {
+	silence := w.tracker.Silence(n.Name)
 	watched := w.watched.Total(n.Name, w.spellOf(n.Name, node), w.clock.Now())
-	switch {
-	case node == nil:
-		if wait := max(decision.GoneAfter-w.tracker.Silence(n.Name), goneWatched-watched); wait > 0 {
+	lapsed := handshake.Node{Silent: silence >= 0}
+	if node == nil {
+		wait := max(decision.GoneAfter-silence, goneWatched-watched)
+		if wait > 0 || w.protocol.MayRelyOn(lapsed, handshake.Lapsed) != handshake.GuardNone {
 			return nil, wait
 		}
 		return &volumesv1alpha1.DetachEvidence{
@@ -141,26 +151,43 @@ func (w outageWatcher) evidenceOf(
 				"node %s does not exist and its agent has not been heard for more than %s", n.Name, decision.GoneAfter,
 			),
 		}, 0
-	case liveness.OutOfService(node):
+	}
+	if w.taintCounts(n.Name, node, nvs, lapsed.Silent) {
 		return &volumesv1alpha1.DetachEvidence{
-			Type:    volumesv1alpha1.EvidenceOutOfServiceTaint,
-			Message: fmt.Sprintf("node %s carries the taint %s", n.Name, corev1.TaintNodeOutOfService),
+			Type: volumesv1alpha1.EvidenceOutOfServiceTaint,
+			Message: fmt.Sprintf(
+				"node %s carries the taint %s, and its agent is silent since before", n.Name, corev1.TaintNodeOutOfService,
+			),
 		}, 0
 	}
 	after, allowed := decision.ForceAfter(n.Leaving)
-	switch {
-	case !allowed || liveness.Ready(node):
+	if !allowed || liveness.Ready(node) {
 		return nil, 0
-	case watched < after:
-		return nil, after - watched
+	}
+	wait := max(after-watched, -silence)
+	if wait > 0 || w.protocol.MayRelyOn(lapsed, handshake.Lapsed) != handshake.GuardNone {
+		return nil, wait
 	}
 	return &volumesv1alpha1.DetachEvidence{
 		Type: volumesv1alpha1.EvidenceForcedAfterTimeout,
 		Message: fmt.Sprintf(
-			"node %s was watched not being Ready for more than %s, after which the intents' policy forces the detach", n.Name,
-			after,
+			"node %s was watched not being Ready, and its agent not being heard, for more than %s, "+
+				"after which the intents' policy forces the detach", n.Name, after,
 		),
 	}, 0
+}
+
+// taintCounts: the manager that marked the agent as unreachable may have been another one. The mark or the record is
+// what wakes the node's volumes.
+func (w outageWatcher) taintCounts(
+	name string, node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState, overdue bool,
+) bool {
+	if nvs == nil {
+		return false
+	}
+	said := handshake.TaintAssertion(nvs.Status.Node.OutOfService, handshake.OutOfService(node), w.tracker.LastWord(name))
+	silent := handshake.Node{Silent: overdue || handshake.Silent(nvs)}
+	return w.protocol.MayRelyOn(silent, said) == handshake.GuardNone
 }
 
 // await returns when to read a node again that is waited for, and reads it when that is due.
@@ -194,8 +221,11 @@ func (w outageWatcher) watch(ctx context.Context, name string, period time.Durat
 				return nil, err
 			}
 		}
-		checkpoint := w.watched.Checkpoint(name)
-		if equality.Semantic.DeepEqual(checkpoint, nvs.Status.Node.Unready) {
+		checkpoint, before := w.watched.Checkpoint(name), nvs.Status.Node.Unready
+		// An agent that is heard begins it anew with each renewal, which is not written each time.
+		restarts := before != nil && checkpoint != nil && before.Transition.Equal(&checkpoint.Transition) &&
+			before.LastRenewal != checkpoint.LastRenewal && w.tracker.Silence(name) < 0
+		if restarts || equality.Semantic.DeepEqual(checkpoint, before) {
 			return nil, nil
 		}
 		return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Status.Node.Unready = checkpoint }, nil

@@ -90,7 +90,7 @@ func TestEvidenceIsConfirmedByWhatTheAPIServerShowsNowAndNotByTheCache(t *testin
 			n := forcible("a")
 			end := now.Now().Add(c.looked)
 			for {
-				evidence, err := controller.outages().confirmEvidence(t.Context(), n)
+				evidence, err := controller.outages().confirmEvidence(t.Context(), n, silenced(reported("a")))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -116,6 +116,104 @@ func TestEvidenceIsConfirmedByWhatTheAPIServerShowsNowAndNotByTheCache(t *testin
 	}
 }
 
+func TestTheTaintOfANodeWhoseAgentIsHeardIsNoEvidence(t *testing.T) {
+	tainted := withTaints(readyNode("a"), corev1.TaintNodeOutOfService)
+	renewed := func(at metav1.Time) string { return liveness.Renewal(renewedLease("a", at)) }
+	record := func(change func(*volumesv1alpha1.OutOfServiceObservation)) *volumesv1alpha1.NodeVolumeState {
+		nvs := silenced(reported("a"))
+		nvs.Status.Node.OutOfService.LastRenewal = renewed(noon)
+		if change != nil {
+			change(nvs.Status.Node.OutOfService)
+		}
+		return nvs
+	}
+	unmarked := record(nil)
+	unmarked.Status.Conditions = nil
+	unrecorded := record(nil)
+	unrecorded.Status.Node.OutOfService = nil
+	for _, c := range []struct {
+		name string
+		nvs  *volumesv1alpha1.NodeVolumeState
+		// lease of the agent as it is now; nil for none. silent is for how long this manager has not heard it.
+		lease  *coordinationv1.Lease
+		silent time.Duration
+		want   bool
+	}{
+		{"silent since before the taint was seen", record(nil), renewedLease("a", noon), 0, true},
+		{"silent, and its Lease was deleted", record(nil), nil, 0, true},
+		{"silent by this manager's own clock, before any mark", unmarked, renewedLease("a", noon), 40 * time.Second, true},
+		{"not silent for a whole Lease yet", unmarked, renewedLease("a", noon), 39 * time.Second, false},
+		{"heard again since, although it is still marked", record(nil), renewedLease("a", later), 0, false},
+		{"heard once since, and silent by now", record(nil), renewedLease("a", later), time.Hour, false},
+		{"contradicted once, as an earlier manager recorded",
+			record(func(r *volumesv1alpha1.OutOfServiceObservation) {
+				r.Contradicted = &later
+				r.LastRenewal = renewed(later)
+			}),
+			renewedLease("a", later), time.Hour, false},
+		{"the taint is not recorded yet", unrecorded, renewedLease("a", noon), time.Hour, false},
+		{"another taint was recorded",
+			record(func(r *volumesv1alpha1.OutOfServiceObservation) { r.Value = "another" }), renewedLease("a", noon), time.Hour,
+			false},
+		{"there is no node state", nil, renewedLease("a", noon), time.Hour, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			live := []client.Object{tainted}
+			if c.lease != nil {
+				live = append(live, c.lease)
+			}
+			controller, now := over(t, live...)
+			controller.Tracker.Observe("a", renewedLease("a", noon))
+			if c.lease != nil {
+				controller.Tracker.Observe("a", c.lease)
+			}
+			now.SetTime(now.Now().Add(c.silent))
+			n := forcible("a")
+			n.Leaving[0].Object.Spec.DetachPolicy = nil
+			evidence, err := controller.outages().confirmEvidence(t.Context(), n, c.nvs)
+			if err != nil || (evidence != nil) != c.want {
+				t.Errorf("evidence against node a: %v, error %v; want some: %t", evidence, err, c.want)
+			}
+			if err := controller.outages().gatherEvidence(t.Context(), n, c.nvs); err != nil || !n.Tainted ||
+				(n.Evidence != nil) != c.want {
+				t.Errorf("evidence against node a by the cache: %v, error %v; want some: %t", n.Evidence, err, c.want)
+			}
+		})
+	}
+}
+
+func TestAnAgentThatIsHeardVoidsTheTimeForWhichItsNodeWasNotReady(t *testing.T) {
+	const policy = 6 * time.Minute
+	controller, now := over(t, reported("a"), unreadyNode("a", noon), renewedLease("a", noon))
+	controller.Tracker.Observe("a", renewedLease("a", noon))
+	look := func(after time.Duration) (*volumesv1alpha1.DetachEvidence, time.Duration) {
+		t.Helper()
+		n := forcible("a")
+		for end := now.Now().Add(after); now.Now().Before(end); {
+			now.SetTime(now.Now().Add(10 * time.Second))
+			if _, err := controller.outages().confirmEvidence(t.Context(), n, reported("a")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return n.Evidence, n.EvidenceDue
+	}
+	look(policy - 10*time.Second)
+	lease := &coordinationv1.Lease{}
+	if err := controller.Client.Get(t.Context(), client.ObjectKeyFromObject(renewedLease("a", noon)), lease); err != nil {
+		t.Fatal(err)
+	}
+	lease.Spec.RenewTime = renewedLease("a", later).Spec.RenewTime
+	if err := controller.Client.Update(t.Context(), lease); err != nil {
+		t.Fatal(err)
+	}
+	if evidence, due := look(10 * time.Second); evidence != nil || due != policy {
+		t.Errorf("node a, whose agent was heard: evidence %v, due in %s; want none, due in %s", evidence, due, policy)
+	}
+	if evidence, _ := look(policy); evidence == nil || evidence.Type != volumesv1alpha1.EvidenceForcedAfterTimeout {
+		t.Errorf("node a, whose agent was silent since: evidence %v, want ForcedAfterTimeout", evidence)
+	}
+}
+
 func TestTheTimeAtWhichAGoneOrUnreadyNodeBecomesEvidence(t *testing.T) {
 	bound := func(n *decision.Node) { n.Leaving = append(n.Leaving, intentNamed("j*")) }
 	for _, c := range []struct {
@@ -135,12 +233,12 @@ func TestTheTimeAtWhichAGoneOrUnreadyNodeBecomesEvidence(t *testing.T) {
 		if c.change != nil {
 			c.change(n)
 		}
-		if evidence, err := controller.outages().confirmEvidence(t.Context(), n); evidence != nil || err != nil ||
+		if evidence, err := controller.outages().confirmEvidence(t.Context(), n, silenced(reported("a"))); evidence != nil || err != nil ||
 			n.EvidenceDue != c.want {
 			t.Errorf("%s: evidence %v, due in %s, error %v; want none, due in %s", c.name, evidence, n.EvidenceDue, err, c.want)
 		}
 		behind(t, controller, c.live...)
-		if err := controller.outages().gatherEvidence(t.Context(), n); err != nil || n.Missing != (c.live == nil) ||
+		if err := controller.outages().gatherEvidence(t.Context(), n, silenced(reported("a"))); err != nil || n.Missing != (c.live == nil) ||
 			n.EvidenceDue != c.want {
 			t.Errorf("%s, from the cache: Node missing %t, evidence due in %s, error %v; want %t, %s and none", c.name,
 				n.Missing, n.EvidenceDue, err, c.live == nil, c.want)
@@ -159,7 +257,7 @@ func TestALongSilenceThatWasNotWatchedIsNoEvidenceYet(t *testing.T) {
 		{0, goneWatched}, {goneWatched - time.Second, time.Second}, {time.Second, 0},
 	} {
 		now.SetTime(now.Now().Add(step.after))
-		evidence, err := controller.outages().confirmEvidence(t.Context(), n)
+		evidence, err := controller.outages().confirmEvidence(t.Context(), n, silenced(reported("a")))
 		if err != nil || n.EvidenceDue != step.due || (evidence != nil) != (step.due == 0) {
 			t.Errorf("evidence against node a: %v, due in %s, error %v; want it due in %s", evidence, n.EvidenceDue, err,
 				step.due)
@@ -199,14 +297,14 @@ func TestWhatCannotBeReadOfANodeIsNoEvidence(t *testing.T) {
 			controller.Tracker.Observe("a", renewedLease("a", noon))
 			now.SetTime(now.Now().Add(time.Hour))
 			if c.live == nil {
-				if _, err := controller.outages().confirmEvidence(t.Context(), n); err != nil {
+				if _, err := controller.outages().confirmEvidence(t.Context(), n, silenced(reported("a"))); err != nil {
 					t.Fatal(err)
 				}
 				now.SetTime(now.Now().Add(goneWatched))
 			}
 			failing(controller, false, c.kind)
 			n.Evidence = nil
-			if evidence, err := controller.outages().confirmEvidence(t.Context(), n); err == nil || evidence != nil ||
+			if evidence, err := controller.outages().confirmEvidence(t.Context(), n, silenced(reported("a"))); err == nil || evidence != nil ||
 				n.Evidence != nil {
 				t.Errorf("node a, while %s cannot be read: evidence %v, error %v; want an error alone", c.name, evidence, err)
 			}
@@ -216,7 +314,7 @@ func TestWhatCannotBeReadOfANodeIsNoEvidence(t *testing.T) {
 		controller, _ := over(t, taintedNode)
 		failing(controller, true, "*v1.Node")
 		n := forcible("a")
-		if err := controller.outages().gatherEvidence(t.Context(), n); err == nil || n.Missing || n.Evidence != nil {
+		if err := controller.outages().gatherEvidence(t.Context(), n, silenced(reported("a"))); err == nil || n.Missing || n.Evidence != nil {
 			t.Errorf("node a, while its Node cannot be read: missing %t, evidence %v, error %v; want an error alone", n.Missing,
 				n.Evidence, err)
 		}
@@ -303,9 +401,9 @@ func TestANodeIsReadOnceAPeriodHoweverManyVolumesWait(t *testing.T) {
 	reads := counting(c)
 	for _, step := range []struct {
 		after, due time.Duration
-		reads      int // of the node's state, and of the Node
-	}{{0, time.Minute, 2}, {0, time.Minute, 2}, {40 * time.Second, 20 * time.Second, 2},
-		{20 * time.Second, time.Minute, 4}} {
+		reads      int // of the node's state, of the Node, and of the agent's Lease
+	}{{0, time.Minute, 3}, {0, time.Minute, 3}, {40 * time.Second, 20 * time.Second, 3},
+		{20 * time.Second, time.Minute, 6}} {
 		now.SetTime(now.Now().Add(step.after))
 		if _, due := pass(t, c, "a"); due != step.due || *reads != step.reads {
 			t.Errorf("next pass of node a in %s after %d live reads, want %s after %d", due, *reads, step.due, step.reads)
@@ -327,7 +425,7 @@ func TestAFailedReadIsRetriedAndItsTimeDoesNotCount(t *testing.T) {
 	failing(c, false, "*v1.Node")
 	now.SetTime(now.Now().Add(time.Minute))
 	n := forcible("a")
-	if err := c.outages().gatherEvidence(t.Context(), n); err != nil {
+	if err := c.outages().gatherEvidence(t.Context(), n, silenced(reported("a"))); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.outages().await(t.Context(), n, decision.EvidenceDue(&decision.Facts{}, c.Protocol, n)); err == nil {
@@ -372,18 +470,22 @@ func TestASpellIsOfANodeThatIsNotReadyOrNotThere(t *testing.T) {
 		node *corev1.Node
 		want outage.Spell
 	}{
-		"Ready":                          {readyNode("a"), outage.Spell{}},
-		"not Ready":                      {unreadyNode("a", later), since(later)},
+		"Ready": {readyNode("a"), outage.Spell{}},
+		"not Ready, and its agent heard": {unreadyNode("a", later),
+			outage.Spell{Unready: true, Transition: later, Heard: c.Tracker.LastWord("a")}},
 		"not there, and its agent heard": {nil, outage.Spell{Absent: true, Heard: c.Tracker.LastWord("a")}},
 	} {
 		if got := c.outages().spellOf("a", test.node); !got.Is(test.want) {
 			t.Errorf("spell of a node that is %s: %+v, want %+v", name, got, test.want)
 		}
 	}
-	before := c.outages().spellOf("a", nil)
-	c.Tracker.Observe("a", renewedLease("a", later))
-	if c.outages().spellOf("a", nil).Is(before) {
-		t.Error("spell of node a after its agent renewed its Lease: as before, want another one")
+	for _, node := range []*corev1.Node{nil, unreadyNode("a", later)} {
+		c.Tracker.Observe("a", renewedLease("a", noon))
+		before := c.outages().spellOf("a", node)
+		c.Tracker.Observe("a", renewedLease("a", later))
+		if c.outages().spellOf("a", node).Is(before) {
+			t.Errorf("spell of node a (%v) after its agent renewed its Lease: as before, want another one", node)
+		}
 	}
 }
 

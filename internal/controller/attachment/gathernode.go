@@ -76,7 +76,9 @@ func (g gatherer) gatherNode(ctx context.Context, f *decision.Facts, n *decision
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reading the state of node %s: %w", n.Name, err)
 	}
-	if err == nil {
+	if err != nil {
+		nvs = nil
+	} else {
 		n.TakeOver(g.writer.Vouched(nvs), f.Volume)
 	}
 	if err := g.addListed(ctx, n); err != nil {
@@ -92,7 +94,7 @@ func (g gatherer) gatherNode(ctx context.Context, f *decision.Facts, n *decision
 	if err := g.gatherLists(ctx, f, n); err != nil {
 		return err
 	}
-	return g.outages.gatherEvidence(ctx, n)
+	return g.outages.gatherEvidence(ctx, n, nvs)
 }
 
 func (g gatherer) driverMissing(ctx context.Context, driver, node string) (bool, error) {

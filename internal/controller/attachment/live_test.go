@@ -100,6 +100,16 @@ func reported(name string) *volumesv1alpha1.NodeVolumeState {
 	}
 }
 
+// silenced is nvs after the manager has marked its agent as unreachable, and recorded the taint of outOfService.
+func silenced(nvs *volumesv1alpha1.NodeVolumeState) *volumesv1alpha1.NodeVolumeState {
+	nvs.Status.Conditions = []metav1.Condition{{
+		Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionUnknown,
+		Reason: volumesv1alpha1.ReasonAgentUnreachable,
+	}}
+	nvs.Status.Node.OutOfService = &volumesv1alpha1.OutOfServiceObservation{Effect: corev1.TaintEffectNoExecute}
+	return nvs
+}
+
 // lockObject is the ConfigMap that has the volume's lock.
 func lockObject(volumeName string, lock exclusive.Lock) *corev1.ConfigMap {
 	key := exclusive.Key(volumeName)
@@ -145,7 +155,7 @@ func TestAnAgentWhoseLeaseIsRenewedIsNotGoneBecauseAWatchLags(t *testing.T) {
 	n.Missing = true
 	c.Tracker.Silence("a")
 	now.SetTime(now.Now().Add(time.Hour))
-	if evidence, err := c.outages().confirmEvidence(t.Context(), n); evidence != nil || err != nil {
+	if evidence, err := c.outages().confirmEvidence(t.Context(), n, silenced(reported("a"))); evidence != nil || err != nil {
 		t.Errorf("node a, whose agent's Lease was renewed: evidence %v, error %v; want none", evidence, err)
 	}
 	if n.EvidenceDue <= decision.GoneAfter {
@@ -153,7 +163,7 @@ func TestAnAgentWhoseLeaseIsRenewedIsNotGoneBecauseAWatchLags(t *testing.T) {
 	}
 	// A Lease that stays as it is ends in evidence all the same.
 	now.SetTime(now.Now().Add(n.EvidenceDue))
-	if evidence, err := c.outages().confirmEvidence(t.Context(), n); evidence == nil ||
+	if evidence, err := c.outages().confirmEvidence(t.Context(), n, silenced(reported("a"))); evidence == nil ||
 		evidence.Type != volumesv1alpha1.EvidenceNodeGone || err != nil {
 		t.Errorf("node a, whose agent's Lease stays as it is: evidence %v, error %v; want NodeGone", evidence, err)
 	}
@@ -192,7 +202,7 @@ func TestAnOutageIsNoEvidenceAgainstANode(t *testing.T) {
 		t.Fatal("marking volume v on node a as detaching during an outage: no error, want one")
 	}
 	down = false
-	if evidence, err := c.outages().confirmEvidence(t.Context(), n); evidence != nil || err != nil {
+	if evidence, err := c.outages().confirmEvidence(t.Context(), n, silenced(reported("a"))); evidence != nil || err != nil {
 		t.Errorf("node a after an outage of the API server: evidence %v, error %v; want none", evidence, err)
 	}
 	if n.EvidenceDue != time.Minute {

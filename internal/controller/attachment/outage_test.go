@@ -32,6 +32,18 @@ var (
 
 func since(t metav1.Time) outage.Spell { return outage.Spell{Unready: true, Transition: t} }
 
+func TestACheckpointOfAnotherSilenceDoesNotCount(t *testing.T) {
+	s := outage.Spell{Unready: true, Transition: noon, Heard: "a"}
+	for renewal, want := range map[string]time.Duration{"a": time.Minute, "b": 0, "": 0} {
+		checkpoint := &volumesv1alpha1.UnreadyObservation{
+			Transition: noon, LastRenewal: renewal, Observed: metav1.Duration{Duration: time.Minute},
+		}
+		if got := outage.Carried(checkpoint, s); got != want {
+			t.Errorf("time carried from a checkpoint of renewal %q to one of renewal a: %s, want %s", renewal, got, want)
+		}
+	}
+}
+
 func TestAWallClockThatJumpsMakesNoEvidenceAndTakesNoneAway(t *testing.T) {
 	for name, by := range map[string]time.Duration{"forwards": 48 * time.Hour, "backwards": -48 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -48,7 +60,7 @@ func TestAWallClockThatJumpsMakesNoEvidenceAndTakesNoneAway(t *testing.T) {
 			}
 			pass(t, c, "a")
 			n := forcible("a")
-			evidence, err := c.outages().confirmEvidence(t.Context(), n)
+			evidence, err := c.outages().confirmEvidence(t.Context(), n, silenced(reported("a")))
 			if err != nil || evidence == nil || evidence.Type != volumesv1alpha1.EvidenceForcedAfterTimeout {
 				t.Errorf("node a after six minutes: evidence %v, error %v; want ForcedAfterTimeout", evidence, err)
 			}
@@ -79,7 +91,7 @@ func forcible(name string) *decision.Node {
 func pass(t *testing.T, c *Controller, name string) (bool, time.Duration) {
 	t.Helper()
 	n := forcible(name)
-	if err := c.outages().gatherEvidence(t.Context(), n); err != nil {
+	if err := c.outages().gatherEvidence(t.Context(), n, silenced(reported("a"))); err != nil {
 		t.Fatal(err)
 	}
 	due, err := c.outages().await(t.Context(), n, decision.EvidenceDue(&decision.Facts{}, c.Protocol, n))
@@ -136,7 +148,7 @@ func TestTheTimerSurvivesTheControllerAndItsWritesAreFew(t *testing.T) {
 		t.Errorf("%d writes of node state a, want 6", writes)
 	}
 	n := forcible("a")
-	if evidence, err := c.outages().confirmEvidence(t.Context(), n); err != nil || evidence == nil ||
+	if evidence, err := c.outages().confirmEvidence(t.Context(), n, silenced(reported("a"))); err != nil || evidence == nil ||
 		evidence.Type != volumesv1alpha1.EvidenceForcedAfterTimeout {
 		t.Errorf("node a after six minutes: evidence %v, error %v; want ForcedAfterTimeout", evidence, err)
 	}
@@ -170,7 +182,7 @@ func TestNoTimeIsMeasuredForAnIntentWhosePolicyAllowsNoForce(t *testing.T) {
 	n := forcible("a")
 	n.Leaving = append(n.Leaving, intentNamed("j*"))
 	for range 10 {
-		if err := c.outages().gatherEvidence(t.Context(), n); err != nil {
+		if err := c.outages().gatherEvidence(t.Context(), n, silenced(reported("a"))); err != nil {
 			t.Fatal(err)
 		}
 		if due, err := c.outages().await(t.Context(), n, decision.EvidenceDue(&decision.Facts{}, c.Protocol, n)); due != 0 ||
@@ -207,7 +219,7 @@ func TestAnOutageIsNotWatched(t *testing.T) {
 	down = true
 	now.SetTime(now.Now().Add(time.Hour))
 	n := forcible("a")
-	if err := c.outages().gatherEvidence(t.Context(), n); err != nil {
+	if err := c.outages().gatherEvidence(t.Context(), n, silenced(reported("a"))); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.outages().await(t.Context(), n, decision.EvidenceDue(&decision.Facts{}, c.Protocol, n)); err == nil {
@@ -289,7 +301,7 @@ func TestAnAgentHasItsFullTimeAfterAnOutageOfTheAPIServer(t *testing.T) {
 		now.SetTime(now.Now().Add(goneWatched / 2))
 		n := forcible("a")
 		n.Missing = true
-		evidence, err := c.outages().confirmEvidence(t.Context(), n)
+		evidence, err := c.outages().confirmEvidence(t.Context(), n, silenced(reported("a")))
 		if err != nil || (evidence == nil) != speaks {
 			t.Errorf("node a, whose agent renews its Lease %t: evidence %v, error %v; want none if it does", speaks, evidence,
 				err)

@@ -80,9 +80,9 @@ func (t *Tracker) vouches(nvs *volumesv1alpha1.NodeVolumeState) bool {
 
 // Unheard are those of the nodes whose agents were not heard yet and may still be, or whose states are older than
 // what was heard of, and how long to wait for them at most. Where an agent has reported a restore no agent is waited
-// for in vain: then only those are left out that excused names.
+// for in vain: then only those are left out that excused names, given the last renewal of their Leases.
 func (t *Tracker) Unheard(
-	states []volumesv1alpha1.NodeVolumeState, excused func(string) bool,
+	states []volumesv1alpha1.NodeVolumeState, excused func(node, renewal string) bool,
 ) ([]string, time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -104,7 +104,7 @@ func (t *Tracker) Unheard(
 		case heard && t.silence(node) < 0:
 			unheard = append(unheard, node) // its report is on its way here
 			wait = max(wait, -t.silence(node))
-		case left > 0 || restored && !excused(node):
+		case left > 0 || restored && !excused(node, t.lastRenewal(node)):
 			unheard = append(unheard, node)
 		}
 	}

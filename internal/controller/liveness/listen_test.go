@@ -72,10 +72,10 @@ func TestAReportCountsOnceItsAgentsLeaseWasSeenBeingRenewed(t *testing.T) {
 func TestAnUnreachableAgentIsWaitedForForALimitedTimeUnlessThereWasARestore(t *testing.T) {
 	c := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
 	tracker := NewTracker(c)
-	nobody := func(string) bool { return false }
+	nobody := func(string, string) bool { return false }
 	states := []volumesv1alpha1.NodeVolumeState{*reported("a", 2), *reported("b", 2)}
 	states[1].Name, states[1].UID = "b", "state-b"
-	expect := func(what string, excused func(string) bool, want int) {
+	expect := func(what string, excused func(string, string) bool, want int) {
 		t.Helper()
 		if got, _ := tracker.Unheard(states, excused); len(got) != want {
 			t.Errorf("%s: nodes whose agents were not heard: %v, want %d", what, got, want)
@@ -90,7 +90,7 @@ func TestAnUnreachableAgentIsWaitedForForALimitedTimeUnlessThereWasARestore(t *t
 	expect("the other one counts as silent", nobody, 0)
 	tracker.hear(said("a", 2, 2, true))
 	expect("the first one tells of a restore", nobody, 1)
-	expect("an administrator says that the other one is gone", func(node string) bool { return node == "b" }, 0)
+	expect("an administrator says that the other one is gone", func(node, _ string) bool { return node == "b" }, 0)
 	tracker.hear(said("a", 3, 3, false))
 	expect("the restore is over, but the state is older than what was heard of", nobody, 1)
 	states[0] = *reported("a", 3)

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
@@ -29,9 +28,11 @@ const DefaultDuration = 40 * time.Second
 type Tracker struct {
 	clock clock.PassiveClock
 
-	mu        sync.Mutex
-	nodes     map[string]*heard
-	ears      ears
+	mu    sync.Mutex
+	nodes map[string]*heard
+	ears  ears
+	// awaited maps a node to the renewal after which the next one wakes it.
+	awaited   map[string]string
 	listeners []func(node string)
 }
 
@@ -43,12 +44,21 @@ type heard struct {
 
 // NewTracker returns a Tracker that has heard no agent yet.
 func NewTracker(c clock.PassiveClock) *Tracker {
-	return &Tracker{clock: c, nodes: map[string]*heard{}}
+	return &Tracker{clock: c, nodes: map[string]*heard{}, awaited: map[string]string{}}
 }
 
-// Observe records a Lease and reports whether the agent had been unreachable until now.
+// Observe records a Lease and reports whether the agent had been unreachable until now. A renewal that is awaited wakes
+// the node.
 func (t *Tracker) Observe(node string, lease *coordinationv1.Lease) bool {
-	renewal := renewalOf(lease)
+	renewal := Renewal(lease)
+	back, awaited := t.observe(node, lease, renewal)
+	if awaited {
+		t.wake(node)
+	}
+	return back
+}
+
+func (t *Tracker) observe(node string, lease *coordinationv1.Lease, renewal string) (back, awaited bool) {
 	duration := DefaultDuration
 	if s := lease.Spec.LeaseDurationSeconds; s != nil && *s > 0 {
 		duration = time.Duration(*s) * time.Second
@@ -57,16 +67,34 @@ func (t *Tracker) Observe(node string, lease *coordinationv1.Lease) bool {
 	defer t.mu.Unlock()
 	known := t.nodes[node]
 	if known != nil && known.renewal == renewal {
-		return false
+		return false, false
 	}
 	now := t.clock.Now()
-	back := known == nil || now.Sub(known.at) >= known.duration
+	back = known == nil || now.Sub(known.at) >= known.duration
 	t.nodes[node] = &heard{renewal: renewal, at: now, duration: duration}
-	return back
+	if after, waits := t.awaited[node]; waits && after != renewal {
+		delete(t.awaited, node)
+		return back, true
+	}
+	return back, false
 }
 
-func renewalOf(lease *coordinationv1.Lease) string {
-	return string(lease.UID) + renewTime(lease.Spec.RenewTime)
+// Await has the next renewal of the node's agent after this one wake the node, once. It returns true if another one was
+// seen before.
+func (t *Tracker) Await(node, renewal string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if known := t.nodes[node]; known != nil && known.renewal != "" && known.renewal != renewal {
+		delete(t.awaited, node)
+		return true
+	}
+	t.awaited[node] = renewal
+	return false
+}
+
+// Renewal identifies the last renewal of the Lease. It is only compared for equality.
+func Renewal(lease *coordinationv1.Lease) string {
+	return strings.TrimSpace(string(lease.UID) + " " + renewTime(lease.Spec.RenewTime))
 }
 
 func renewTime(t *metav1.MicroTime) string {
@@ -98,6 +126,10 @@ func (t *Tracker) silence(node string) time.Duration {
 func (t *Tracker) LastWord(node string) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.lastRenewal(node)
+}
+
+func (t *Tracker) lastRenewal(node string) string {
 	if known := t.nodes[node]; known != nil {
 		return known.renewal
 	}
@@ -111,13 +143,6 @@ func (t *Tracker) Forget(node string) {
 	delete(t.nodes, node)
 }
 
-// OutOfService reports whether an administrator has said of the node that its machine is off, or gone.
-func OutOfService(node *corev1.Node) bool {
-	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
-		return t.Key == corev1.TaintNodeOutOfService
-	})
-}
-
 // begin to listen: what the Leases hold may be of the past.
 func (t *Tracker) begin(leases []coordinationv1.Lease) {
 	t.mu.Lock()
@@ -129,7 +154,7 @@ func (t *Tracker) begin(leases []coordinationv1.Lease) {
 			continue
 		}
 		t.mu.Lock()
-		t.ears.standing[node] = renewalOf(&leases[i])
+		t.ears.standing[node] = Renewal(&leases[i])
 		t.mu.Unlock()
 		if t.Observe(node, &leases[i]) {
 			t.wake(node)
@@ -153,7 +178,7 @@ func (t *Tracker) hear(lease *coordinationv1.Lease) {
 	back := t.Observe(node, lease)
 	t.mu.Lock()
 	before, known := t.ears.voices[node]
-	renewed := known || t.ears.standing[node] != renewalOf(lease)
+	renewed := known || t.ears.standing[node] != Renewal(lease)
 	if renewed {
 		t.ears.voices[node] = voiceOf(lease)
 	}

@@ -7,13 +7,17 @@ package metrics
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/liveness"
+	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 var (
@@ -28,6 +32,9 @@ var (
 	oldestDetaching = prometheus.NewDesc("hawser_oldest_detaching_seconds",
 		"Age of the oldest decision to detach that the driver has not carried out, in seconds; 0 if there is none.",
 		[]string{"driver"}, nil)
+	outOfService = prometheus.NewDesc("hawser_out_of_service_nodes",
+		"1 for each Node that carries the taint node.kubernetes.io/out-of-service; ready is true while the Node is Ready.",
+		[]string{"node", "ready"}, nil)
 	orphans = prometheus.NewDesc("hawser_orphaned_volumes",
 		"Volumes in use on the node whose intent or attachment does not exist, by the agent's last report.",
 		[]string{"node"}, nil)
@@ -49,7 +56,7 @@ type nodeCollector struct {
 
 // Describe is part of a prometheus.Collector.
 func (c *nodeCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{nodeConditions, attachments, oldestDetaching, orphans} {
+	for _, desc := range []*prometheus.Desc{nodeConditions, attachments, oldestDetaching, orphans, outOfService} {
 		ch <- desc
 	}
 }
@@ -76,10 +83,25 @@ func (c *nodeCollector) Collect(ch chan<- prometheus.Metric) {
 		}
 		ch <- prometheus.MustNewConstMetric(orphans, prometheus.GaugeValue, orphaned, nvs.Name)
 	}
+	c.collectTainted(ch)
 	conditions.collect(ch, nodeConditions)
 	entries.collect(ch, attachments)
 	for driver, age := range oldest {
 		ch <- prometheus.MustNewConstMetric(oldestDetaching, prometheus.GaugeValue, age.Seconds(), driver)
+	}
+}
+
+// collectTainted has no series of a Node without the taint.
+func (c *nodeCollector) collectTainted(ch chan<- prometheus.Metric) {
+	nodes := &corev1.NodeList{}
+	if err := c.reader.List(context.Background(), nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return // the cache has not been filled
+	}
+	for i := range nodes.Items {
+		if node := &nodes.Items[i]; handshake.OutOfService(node) != nil {
+			ready := strconv.FormatBool(liveness.Ready(node))
+			ch <- prometheus.MustNewConstMetric(outOfService, prometheus.GaugeValue, 1, node.Name, ready)
+		}
 	}
 }
 

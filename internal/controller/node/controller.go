@@ -82,7 +82,7 @@ var stateChanged = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*volumesv1alpha1.NodeVolumeState), e.ObjectNew.(*volumesv1alpha1.NodeVolumeState)
 		return before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
-			markedUnreachable(before) != markedUnreachable(after) || left(before) != left(after) ||
+			handshake.Silent(before) != handshake.Silent(after) || left(before) != left(after) ||
 			before.Status.Protocol.Session != after.Status.Protocol.Session
 	},
 }
@@ -136,7 +136,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 func (c *Controller) steps(node bool) []func(context.Context, *volumesv1alpha1.NodeVolumeState) (time.Duration, error) {
 	if node {
 		return []func(context.Context, *volumesv1alpha1.NodeVolumeState) (time.Duration, error){
-			c.returned, c.giveWay, c.confirm, c.watchOver,
+			c.recordTaint, c.returned, c.giveWay, c.confirm, c.watchOver,
 		}
 	}
 	return []func(context.Context, *volumesv1alpha1.NodeVolumeState) (time.Duration, error){

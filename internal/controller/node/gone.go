@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,10 +22,10 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/index"
+	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/metrics"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/handshake"
-	"github.com/hawser-io/hawser/internal/install"
 )
 
 // EventGoneNodeForgotten is the reason of the event that says what the policy declared.
@@ -138,21 +137,12 @@ func (c *Controller) lookForGone(
 	case !apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("reading node %s: %w", nvs.Name, err)
 	}
-	lease := &coordinationv1.Lease{}
-	key := client.ObjectKey{Namespace: install.Namespace(), Name: volumesv1alpha1.AgentLeasePrefix + nvs.Name}
-	if err := c.Reader.Get(ctx, key, lease); client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("reading the Lease of node %s: %w", nvs.Name, err)
+	lease, err := c.readLease(ctx, nvs.Name)
+	if err != nil {
+		return nil, err
 	}
-	observed := c.absences.look(nvs.Name, lastWord(lease), nvs.Status.Node.Gone, c.lookPeriod(), c.Clock.Now())
+	observed := c.absences.look(nvs.Name, liveness.Renewal(lease), nvs.Status.Node.Gone, c.lookPeriod(), c.Clock.Now())
 	return &observed, nil
-}
-
-// lastWord identifies a renewal. The time in it is from another machine's clock; nothing is computed from it.
-func lastWord(lease *coordinationv1.Lease) string {
-	if lease.Spec.RenewTime == nil {
-		return string(lease.UID)
-	}
-	return string(lease.UID) + " " + lease.Spec.RenewTime.UTC().Format(time.RFC3339Nano)
 }
 
 // returned voids what was watched of a Node that is there again.

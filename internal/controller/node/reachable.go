@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/handshake"
 	"github.com/hawser-io/hawser/internal/install"
 )
 
@@ -27,8 +28,16 @@ func (c *Controller) watchOver(ctx context.Context, cached *volumesv1alpha1.Node
 	if silence < 0 {
 		return -silence, nil
 	}
-	if markedUnreachable(cached) {
+	if handshake.Silent(cached) {
 		return never, nil
+	}
+	// An agent is not silent because a watch lags: what asserts that its machine is off counts from this mark on.
+	lease, err := c.readLease(ctx, cached.Name)
+	if err != nil {
+		return never, err
+	}
+	if lease.Name != "" && c.Tracker.Observe(cached.Name, lease) {
+		return -c.Tracker.Silence(cached.Name), nil
 	}
 	nvs := cached.DeepCopy()
 	meta.SetStatusCondition(&nvs.Status.Conditions, metav1.Condition{
@@ -37,7 +46,7 @@ func (c *Controller) watchOver(ctx context.Context, cached *volumesv1alpha1.Node
 		Message: fmt.Sprintf("the agent of node %s is unreachable: its Lease %s/%s%s is not renewed",
 			nvs.Name, install.Namespace(), volumesv1alpha1.AgentLeasePrefix, nvs.Name),
 	})
-	err := c.Client.Status().Update(ctx, nvs)
+	err = c.Client.Status().Update(ctx, nvs)
 	switch {
 	case apierrors.IsNotFound(err):
 		return never, nil
@@ -46,9 +55,4 @@ func (c *Controller) watchOver(ctx context.Context, cached *volumesv1alpha1.Node
 		return never, fmt.Errorf("marking node %s unreachable: %w", nvs.Name, err)
 	}
 	return never, nil
-}
-
-func markedUnreachable(nvs *volumesv1alpha1.NodeVolumeState) bool {
-	ready := meta.FindStatusCondition(nvs.Status.Conditions, volumesv1alpha1.ConditionReady)
-	return ready != nil && ready.Reason == volumesv1alpha1.ReasonAgentUnreachable
 }

@@ -22,7 +22,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
-	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/handshake"
@@ -87,22 +86,25 @@ func (c *Controller) heard(_ context.Context, node string, q workqueue.TypedRate
 	c.unconfirmed.wake(q)
 }
 
-// used wakes those that wait when what is used somewhere may have changed, or what was heard of has come.
+// used wakes those that wait when what is used somewhere may have changed, when what was heard of has come, and when the
+// taint of a machine that is gone was recorded.
 func (c *Controller) used(
 	_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request],
 ) {
 	was, is := e.ObjectOld.(*volumesv1alpha1.NodeVolumeState), e.ObjectNew.(*volumesv1alpha1.NodeVolumeState)
 	if c.Tracker.Vouches(was) != c.Tracker.Vouches(is) ||
+		!equality.Semantic.DeepEqual(was.Status.Node.OutOfService, is.Status.Node.OutOfService) ||
 		!equality.Semantic.DeepEqual(was.Status.Volumes, is.Status.Volumes) {
 		c.unconfirmed.wake(q)
 	}
 }
 
-// tainted wakes those that wait when an administrator says of a machine that it is gone, or takes that back.
+// tainted wakes the node, and those that wait, when an administrator says that its machine is gone, or takes that back.
 func (c *Controller) tainted(
 	_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request],
 ) {
-	if liveness.OutOfService(e.ObjectOld.(*corev1.Node)) != liveness.OutOfService(e.ObjectNew.(*corev1.Node)) {
+	if taintDiffers(e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)) {
+		q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(e.ObjectNew)})
 		c.unconfirmed.wake(q)
 	}
 }
@@ -183,15 +185,26 @@ func (c *Controller) unheard(ctx context.Context) ([]string, time.Duration, erro
 	if err := c.Client.List(ctx, list); err != nil {
 		return nil, 0, fmt.Errorf("listing the states of nodes: %w", err)
 	}
-	unheard, wait := c.Tracker.Unheard(list.Items, func(name string) bool { return c.neverBack(ctx, name) })
+	records := make(map[string]*volumesv1alpha1.OutOfServiceObservation, len(list.Items))
+	for i := range list.Items {
+		records[list.Items[i].Name] = list.Items[i].Status.Node.OutOfService
+	}
+	unheard, wait := c.Tracker.Unheard(list.Items, func(name, renewal string) bool {
+		return c.neverBack(ctx, name, records[name], renewal)
+	})
 	return unheard, wait, nil
 }
 
-// neverBack: an administrator has said that the machine is gone.
-func (c *Controller) neverBack(ctx context.Context, name string) bool {
+// neverBack: an administrator has said that the machine is gone, and its agent has not contradicted that. It is asked
+// only about agents that are silent.
+func (c *Controller) neverBack(
+	ctx context.Context, name string, record *volumesv1alpha1.OutOfServiceObservation, renewal string,
+) bool {
 	node := &corev1.Node{}
 	err := c.Client.Get(ctx, client.ObjectKey{Name: name}, node)
-	return apierrors.IsNotFound(err) || err == nil && liveness.OutOfService(node)
+	said := handshake.TaintAssertion(record, handshake.OutOfService(node), renewal)
+	return apierrors.IsNotFound(err) ||
+		err == nil && handshake.Protocol{}.MayRelyOn(handshake.Node{Silent: true}, said) == handshake.GuardNone
 }
 
 // mayConfirm asks the protocol about nvs, which may be nil. Where a volume is in use elsewhere it says which.

@@ -22,9 +22,10 @@ type Spell struct {
 	// machine's clock; nothing is computed from it.
 	Unready    bool
 	Transition metav1.Time
-	// Absent: there is no Node. Heard identifies the last renewal of its agent's Lease.
+	// Absent: there is no Node.
 	Absent bool
-	Heard  string
+	// Heard identifies the last renewal of its agent's Lease.
+	Heard string
 }
 
 // Is reports whether the two are the same outage.
@@ -147,13 +148,15 @@ func (w *Watch) Checkpoint(node string) *volumesv1alpha1.UnreadyObservation {
 		return nil
 	}
 	return &volumesv1alpha1.UnreadyObservation{
-		Transition: o.spell.Transition, Observed: metav1.Duration{Duration: o.total.Truncate(time.Second)},
+		Transition: o.spell.Transition, LastRenewal: o.spell.Heard,
+		Observed: metav1.Duration{Duration: o.total.Truncate(time.Second)},
 	}
 }
 
 // Carried is how much of the spell a checkpoint records.
 func Carried(c *volumesv1alpha1.UnreadyObservation, s Spell) time.Duration {
-	if c == nil || !s.Unready || s.Transition.IsZero() || !c.Transition.Equal(&s.Transition) {
+	if c == nil || !s.Unready || s.Transition.IsZero() || !c.Transition.Equal(&s.Transition) ||
+		c.LastRenewal != s.Heard {
 		return 0
 	}
 	return c.Observed.Duration

@@ -69,4 +69,9 @@ var attached = []Entry{
 		Says: "The node carries out 256 intents of this volume, which is the most that it takes of one volume.",
 		Way:  "Delete intents of the volume on this node. The oldest that waits continues as soon as another one is gone.",
 		Run:  []string{"kubectl get vai -A --field-selector status.volumeName={volume},spec.nodeName={node}"}},
+	{Code: "HWS219", Reason: volumesv1alpha1.ReasonNodeTainted, Level: Problem, Depth: Root, Acts: Cluster,
+		Says: "The node has the taint node.kubernetes.io/out-of-service, so nothing new is attached to it.",
+		Way:  "If the machine runs, remove the taint.",
+		Run: []string{"kubectl hawser why node {node}",
+			"kubectl taint node {node} node.kubernetes.io/out-of-service-   # only if the machine runs"}},
 }

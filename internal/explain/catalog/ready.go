@@ -139,6 +139,17 @@ var ready = []Entry{
 		Way:  "If it is the right namespace, see that the agent runs: it creates the Lease again.",
 		Run: []string{"kubectl get leases -A --field-selector metadata.name={lease}",
 			"kubectl get pods -A -o wide -l app.kubernetes.io/component=agent --field-selector spec.nodeName={node}"}},
+	{Code: "HWS427", Reason: volumesv1alpha1.ReasonTaintContradicted, Level: Problem, Depth: Root, Acts: Cluster,
+		Says: "The node has the taint node.kubernetes.io/out-of-service, but its agent reports. The taint forces nothing.",
+		Way: "If the machine runs, remove the taint. If it is off by now, remove the taint, wait until status.node of the " +
+			"node state has no outOfService, and set it again.",
+		Run: []string{"kubectl taint node {node} node.kubernetes.io/out-of-service-"}},
+	{Code: "HWS428", Reason: volumesv1alpha1.ReasonReleaseFailing, Level: Problem, Depth: Direct, Acts: Storage,
+		Says: "The agent of the node cannot release volumes: their unpublish or unstage fails, and is retried.",
+		Way: "Repair what the error names. Only if nothing on the node uses them any more, declare their attachments " +
+			"released: docs/operate.md, \"Declaring an attachment released\".",
+		Run: []string{"kubectl get nvs {node} -o jsonpath='{.status.volumes[*].error.message}'",
+			"kubectl hawser declare-released {node} --all-stuck --reason=... --dry-run"}},
 	{Code: "HWS499", Reason: UnknownReason, Level: Problem, Depth: Direct,
 		Says: "This version of the plugin does not know the reason. The message explains it.",
 		Way:  "Use the plugin of the version that runs in the cluster."},

@@ -74,9 +74,10 @@ var upstream = []Entry{
 		Run: []string{"kubectl describe node {node}",
 			"kubectl taint node {node} node.kubernetes.io/out-of-service=down:NoExecute   # only if the machine is off"}},
 	{Code: "HWS711", Reason: OutOfService, Level: Note, Depth: Direct, Acts: Cluster,
-		Says: "The node has the taint node.kubernetes.io/out-of-service: its volumes are detached by force.",
-		Way:  "Remove the taint once the machine is back.",
-		Run:  []string{"kubectl taint node {node} node.kubernetes.io/out-of-service-"}},
+		Says: "The node has the taint node.kubernetes.io/out-of-service: its volumes are detached by force once its agent " +
+			"is silent, and nothing new is attached.",
+		Way: "Remove the taint once the machine is back.",
+		Run: []string{"kubectl taint node {node} node.kubernetes.io/out-of-service-"}},
 	{Code: "HWS712", Reason: Cordoned, Level: Note, Depth: Direct, Acts: OnNode,
 		Says: "The node takes no new pods: it is cordoned.", Run: []string{"kubectl uncordon {node}"}},
 	{Code: "HWS713", Reason: HeldElsewhere, Level: Problem, Depth: Direct, Acts: Holder,

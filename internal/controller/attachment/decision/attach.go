@@ -50,10 +50,10 @@ func attachSteps(f *Facts, n *Node) []Step {
 }
 
 // attachable: nothing prevents an attachment to the node. Without the admission policies nothing would protect it.
-// What was declared released is free for other nodes; this one gets the volume when its agent has reported.
+// Nor is anything attached to a node that somebody says is off. What was declared released is free for other nodes; this one gets the volume when its agent has reported.
 func attachable(f *Facts, n *Node) bool {
 	inherited := n.inherits() && !(f.SingleUser && n.Candidate().ByAgent())
-	return f.PolicyMissing == "" && n.State.Reported && n.State.Entry.State == handshake.Absent &&
+	return f.PolicyMissing == "" && !n.Tainted && n.State.Reported && n.State.Entry.State == handshake.Absent &&
 		(!n.State.Use.InUse || inherited) &&
 		!(f.AttachRequired && n.DriverMissing) && len(blockers(f, n)) == 0 && !n.Limit.Reached()
 }

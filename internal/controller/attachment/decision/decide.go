@@ -64,7 +64,7 @@ func Elect(f *Facts) {
 }
 
 // choose names the node that may have an exclusive volume: where it is, then where its lock is, then whose
-// intent is the oldest. A node that cannot have it before its agent reports comes last.
+// intent is the oldest. A node that takes nothing new comes last.
 func choose(f *Facts) *Node {
 	var chosen *Node
 	for _, n := range f.Nodes {
@@ -76,7 +76,7 @@ func choose(f *Facts) *Node {
 }
 
 func before(f *Facts, n, m *Node) bool {
-	if a, b := n.awaitsReport(), m.awaitsReport(); a != b {
+	if a, b := n.takesNone(), m.takesNone(); a != b {
 		return b
 	}
 	if a, b := n.State.Entry.State == handshake.Attached, m.State.Entry.State == handshake.Attached; a != b {

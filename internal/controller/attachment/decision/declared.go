@@ -12,7 +12,8 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// DeclarationOf is an administrator's word on the attachment as evidence; nil where there is none.
+// DeclarationOf is an administrator's word on the attachment as evidence; nil where there is none. It overrules an agent
+// that is heard, and says so.
 func DeclarationOf(state handshake.Node, uid types.UID) *volumesv1alpha1.DetachEvidence {
 	reason, declared := state.Declares(uid)
 	if !declared {
@@ -20,6 +21,9 @@ func DeclarationOf(state handshake.Node, uid types.UID) *volumesv1alpha1.DetachE
 	}
 	if reason == "" {
 		reason = "no reason given"
+	}
+	if state.Reported && !state.Silent && state.Use.InUse {
+		reason += "; the node's agent still reported the volume in use"
 	}
 	return &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceDeclaredByAdministrator, Message: reason}
 }

@@ -74,3 +74,24 @@ func TestDecideOnWhatWasDeclaredReleased(t *testing.T) {
 		})
 	}
 }
+
+func TestADeclarationThatOverrulesAnAgentSaysSo(t *testing.T) {
+	state := handshake.Node{
+		Exists: true, Reported: true, Use: handshake.Use{UID: "1", InUse: true},
+		Declared: []handshake.Declaration{{UID: "1", Reason: "scrapped"}},
+	}
+	silent, released := state, state
+	silent.Silent, released.Use.InUse = true, false
+	for name, c := range map[string]struct {
+		state handshake.Node
+		want  string
+	}{
+		"an agent that is heard":       {state, "scrapped; the node's agent still reported the volume in use"},
+		"one that is silent":           {silent, "scrapped"},
+		"one that released the volume": {released, "scrapped"},
+	} {
+		if got := DeclarationOf(c.state, "1").Message; got != c.want {
+			t.Errorf("evidence by a declaration against %s: %q, want %q", name, got, c.want)
+		}
+	}
+}

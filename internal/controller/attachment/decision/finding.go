@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -41,7 +42,7 @@ func FindingOf(f *Facts, n *Node, i *Intent) *Finding {
 		return findAttached(f, n, i)
 	}
 	for _, find := range []func(*Facts, *Node, *Intent) *Finding{
-		findRefusal, findAgent, findEarlier, findObstacle, findLock, findHolder, findLimit, findPolicies,
+		findRefusal, findAgent, findEarlier, findTaint, findObstacle, findLock, findHolder, findLimit, findPolicies,
 		findInTheWay,
 	} {
 		if found := find(f, n, i); found != nil {
@@ -126,6 +127,17 @@ func findEarlier(f *Facts, n *Node, _ *Intent) *Finding {
 		return not(volumesv1alpha1.ReasonDetaching,
 			"the volume is not attached to node %s before its agent reports that nothing of an earlier attachment is left (%s)",
 			n.Name, n.State.Use.UID)
+	}
+	return nil
+}
+
+// findTaint: somebody says that the machine is off.
+func findTaint(_ *Facts, n *Node, _ *Intent) *Finding {
+	if n.Tainted {
+		return not(volumesv1alpha1.ReasonNodeTainted,
+			"node %[1]s carries the taint %[2]s, and nothing new is attached to it; once the machine is back and has released "+
+				"its volumes, an administrator removes the taint: kubectl taint node %[1]s %[2]s-",
+			n.Name, corev1.TaintNodeOutOfService)
 	}
 	return nil
 }

@@ -55,6 +55,8 @@ type Node struct {
 	Holders []types.NamespacedName
 	// Missing: there is no such Node.
 	Missing bool
+	// Tainted: the Node carries the out-of-service taint, whether that counts as evidence or not.
+	Tainted bool
 	// Managed: the Node's kubelet leaves attaching to a controller.
 	Managed bool
 	// Lists is what the Node object says of the volume, in the cache or as we last wrote it.
@@ -148,6 +150,11 @@ func (n *Node) awaitsReport() bool {
 	_, declared := n.State.Declares(n.State.Use.UID)
 	return n.State.Entry.State == handshake.Detaching && n.State.Entry.Forced ||
 		n.State.Entry.State == handshake.Absent && n.State.Use.InUse && declared
+}
+
+// takesNone: nothing new is attached to the node before its agent has reported, or its taint was removed.
+func (n *Node) takesNone() bool {
+	return n.awaitsReport() || n.Tainted && n.State.Entry.State != handshake.Attached
 }
 
 // Detaching is the UID of the attachment whose entry is Detaching; empty if there is none.
