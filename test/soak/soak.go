@@ -109,6 +109,7 @@ func (s *soak) actions() []action {
 		{1, "kill upstream", s.killUpstream},
 		{2, "restart a kubelet", s.restartKubelet},
 		{1, "lose a node", s.loseNode},
+		{1, "taint a node that runs", s.taintWrongly},
 	}
 }
 
