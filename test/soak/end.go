@@ -149,7 +149,7 @@ type leftover struct {
 func always(client.Object) bool { return true }
 
 // ours reports whether the object belongs to the soak. The agents have pods too, to which their tokens are bound.
-func ours(o client.Object) bool { return o.GetNamespace() == namespace }
+func ours(o client.Object) bool { return o.GetNamespace() == namespace || o.GetNamespace() == crowd }
 
 func busyState(o client.Object) bool {
 	nvs := o.(*volumesv1alpha1.NodeVolumeState)

@@ -46,6 +46,8 @@ type judge struct {
 	states map[string]*volumesv1alpha1.NodeVolumeState
 	// forced is how long a forced detach lasted: from its evidence until its entry was gone.
 	forced map[place]map[types.UID]interval
+	// sessions are those of the nodes' agents when the nodes were lost. A later one contradicts a taint.
+	sessions map[string]int64
 	// reported are the violations so far, risks the events that Coexist does not prevent.
 	reported map[string]bool
 	risks    map[how][]string
@@ -60,7 +62,16 @@ func newJudge(sys *system.System, observer *observer) *judge {
 	return &judge{
 		observer: observer, risks: map[how][]string{},
 		sys: sys, claims: map[string]*claim{}, states: map[string]*volumesv1alpha1.NodeVolumeState{},
-		forced: map[place]map[types.UID]interval{}, reported: map[string]bool{},
+		forced: map[place]map[types.UID]interval{}, reported: map[string]bool{}, sessions: map[string]int64{},
+	}
+}
+
+// lost notes that a node's agent was killed, which does not come back before the node does.
+func (j *judge) lost(node string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if nvs := j.states[node]; nvs != nil {
+		j.sessions[node] = nvs.Status.Protocol.Session
 	}
 }
 
@@ -123,16 +134,17 @@ func (j *judge) see(e watch.Event, fail func(error)) {
 		nvs = &volumesv1alpha1.NodeVolumeState{ObjectMeta: nvs.ObjectMeta}
 	}
 	j.states[nvs.Name] = nvs
-	j.noteForced(nvs)
-	wrong := j.usableTwice()
+	wrong := append(j.noteForced(nvs), j.usableTwice()...)
 	j.mu.Unlock()
 	for _, w := range wrong {
 		fail(w)
 	}
 }
 
-// noteForced records which detaches were forced, and which have ended.
-func (j *judge) noteForced(nvs *volumesv1alpha1.NodeVolumeState) {
+// noteForced records which detaches were forced, and which have ended. It returns those that a taint forced although
+// the agent was running.
+func (j *judge) noteForced(nvs *volumesv1alpha1.NodeVolumeState) []error {
+	var wrong []error
 	stands := map[types.UID]bool{}
 	for i := range nvs.Spec.Attachments {
 		e := &nvs.Spec.Attachments[i]
@@ -147,6 +159,12 @@ func (j *judge) noteForced(nvs *volumesv1alpha1.NodeVolumeState) {
 			}
 			// The API server truncates the time to seconds.
 			j.forced[p][e.AttachmentUID] = interval{from: e.Evidence.Time.Add(-time.Second)}
+			lost, known := j.sessions[nvs.Name]
+			if e.Evidence.Type == volumesv1alpha1.EvidenceOutOfServiceTaint &&
+				(!known || nvs.Status.Protocol.Session > lost) {
+				wrong = append(wrong, fmt.Errorf("%s is forced away from %s by a taint, although its agent is in session %d",
+					e.VolumeHandle, nvs.Name, nvs.Status.Protocol.Session))
+			}
 		}
 	}
 	for p, intervals := range j.forced {
@@ -156,6 +174,7 @@ func (j *judge) noteForced(nvs *volumesv1alpha1.NodeVolumeState) {
 			}
 		}
 	}
+	return wrong
 }
 
 // usableTwice finds volumes whose entry is Attached and in use on two nodes.

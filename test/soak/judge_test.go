@@ -153,6 +153,37 @@ func TestAForcedDetachExcusesNothingAfterItsEnd(t *testing.T) {
 	}
 }
 
+func TestTheJudgeFindsATaintThatOverrulesALiveAgent(t *testing.T) {
+	taint := &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceOutOfServiceTaint, Time: metav1.Now()}
+	in := func(session int64, evidence *volumesv1alpha1.DetachEvidence) *volumesv1alpha1.NodeVolumeState {
+		s := nodeState("a", "1", volumesv1alpha1.AttachmentDetaching, true, evidence)
+		s.Status.Protocol.Session = session
+		return s
+	}
+	for _, c := range []struct {
+		name    string
+		lost    bool
+		session int64
+		wrong   int
+	}{
+		{"a node that was never lost", false, 1, 1},
+		{"a node that is lost", true, 1, 0},
+		{"a node that is back", true, 2, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			j, wrong := judgeOf(t, true, in(1, nil))
+			if c.lost {
+				j.lost("a")
+			}
+			j.see(watch.Event{Type: watch.Modified, Object: in(c.session, taint)},
+				func(err error) { *wrong = append(*wrong, err.Error()) })
+			if len(*wrong) != c.wrong {
+				t.Errorf("violations: %q, want %d", *wrong, c.wrong)
+			}
+		})
+	}
+}
+
 func TestTheSameSeedChoosesTheSame(t *testing.T) {
 	chosen := func(seed uint64) (names []string) {
 		s, err := newSoak(Options{Seed: seed}, &system.System{}, nil)

@@ -32,6 +32,8 @@ type soak struct {
 	judge  *judge
 
 	claims []*claim
+	// crowded is the claim of the tenant that fills a node.
+	crowded *claim
 	// wishes that exist, in order of creation.
 	wishes []client.Object
 	count  int
@@ -109,6 +111,8 @@ func (s *soak) actions() []action {
 		{1, "kill upstream", s.killUpstream},
 		{2, "restart a kubelet", s.restartKubelet},
 		{1, "lose a node", s.loseNode},
+		{1, "taint a node that runs", s.taintWrongly},
+		{1, "fill a node", s.fillNode},
 	}
 }
 

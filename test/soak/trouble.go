@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/test/csiloop/faults"
 	"github.com/hawser-io/hawser/test/system"
 )
@@ -186,6 +187,11 @@ func (s *soak) loseNode(ctx context.Context) error {
 	l := &loss{
 		soak: s, node: pick(s.random, s.sys.Nodes), taint: s.random.IntN(3) > 0, reboot: s.random.IntN(2) == 0,
 		before: 5 * shortWhile(s.random), after: 10*time.Second + 5*shortWhile(s.random),
+		leftover: 5 * shortWhile(s.random),
+	}
+	if l.taint {
+		// The taint counts once the agent's Lease has expired.
+		l.after += liveness.DefaultDuration
 	}
 	// One at a time: two of three nodes must stay.
 	busy := []string{"a node is lost", system.Agent(l.node), "kubelet-" + l.node, system.NodeDriver(l.node)}
@@ -198,8 +204,9 @@ type loss struct {
 	*soak
 	node          string
 	taint, reboot bool
-	// before is the time until it is put out of service, after the time from then on.
-	before, after time.Duration
+	// before is the time until it is put out of service, after the time from then on. leftover is how long the taint
+	// stays once the node is back.
+	before, after, leftover time.Duration
 }
 
 func (l *loss) run(ctx context.Context) error {
@@ -207,6 +214,7 @@ func (l *loss) run(ctx context.Context) error {
 	if err := kill(l.sys.Dir, system.Agent(l.node)); err != nil {
 		return err
 	}
+	l.judge.lost(l.node)
 	l.hosts[l.node].stopKubelet()
 	if err := l.silence(true); err != nil {
 		return err
@@ -214,7 +222,7 @@ func (l *loss) run(ctx context.Context) error {
 	wait(ctx, l.before)
 	if l.taint {
 		l.say("%s is put out of service", l.node)
-		if err := l.setTaint(ctx, true); err != nil {
+		if err := l.setTaint(ctx, l.node, true); err != nil {
 			return err
 		}
 		if err := l.deletePods(ctx); err != nil {
@@ -240,9 +248,25 @@ func (l *loss) back(ctx, running context.Context) error {
 		return err
 	}
 	l.hosts[l.node].startKubelet(running)
-	if l.taint {
-		return l.setTaint(ctx, false)
+	if !l.taint {
+		return nil
 	}
+	// Administrators forget it.
+	wait(running, l.leftover)
+	return l.setTaint(ctx, l.node, false)
+}
+
+// taintWrongly puts a node out of service whose machine runs, as an administrator does who takes one node for another.
+func (s *soak) taintWrongly(ctx context.Context) error {
+	node, lasts := pick(s.random, s.sys.Nodes), 10*shortWhile(s.random)
+	s.meanwhile([]string{"a node is lost", "the taint of " + node}, func() error {
+		s.say("%s is put out of service although it runs, for %s", node, lasts.Round(time.Millisecond))
+		if err := s.setTaint(ctx, node, true); err != nil {
+			return err
+		}
+		wait(ctx, lasts)
+		return s.setTaint(context.WithoutCancel(ctx), node, false)
+	})
 	return nil
 }
 
@@ -255,10 +279,10 @@ func (l *loss) silence(silent bool) error {
 	return os.WriteFile(file, nil, 0o644)
 }
 
-func (l *loss) setTaint(ctx context.Context, out bool) error {
+func (s *soak) setTaint(ctx context.Context, name string, out bool) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		node := &corev1.Node{}
-		if err := l.sys.Client.Get(ctx, client.ObjectKey{Name: l.node}, node); err != nil {
+		if err := s.sys.Client.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
 			return err
 		}
 		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints,
@@ -267,7 +291,7 @@ func (l *loss) setTaint(ctx context.Context, out bool) error {
 			node.Spec.Taints = append(node.Spec.Taints,
 				corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute})
 		}
-		return l.sys.Client.Update(ctx, node)
+		return s.sys.Client.Update(ctx, node)
 	})
 }
 

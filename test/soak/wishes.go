@@ -27,6 +27,8 @@ import (
 const (
 	namespace = "default"
 	class     = "loop"
+	// crowd is the namespace of a tenant that fills a node.
+	crowd = "crowd"
 )
 
 // claim is one volume.
@@ -58,6 +60,7 @@ func (s *soak) prepare(ctx context.Context) error {
 				Annotations: map[string]string{volumesv1alpha1.CutsAccessAnnotation: "true"}},
 			Spec: storagev1.CSIDriverSpec{AttachRequired: ptr.To(true), FSGroupPolicy: &policy},
 		},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: crowd}},
 		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: system.DriverName},
 	} {
 		if err := s.sys.Client.Create(ctx, o); err != nil {
@@ -66,16 +69,22 @@ func (s *soak) prepare(ctx context.Context) error {
 	}
 	for _, k := range kinds {
 		for range k.number {
-			if err := s.makeClaim(ctx, k); err != nil {
+			c, err := s.makeClaim(ctx, namespace, k)
+			if err != nil {
 				return err
 			}
+			s.claims = append(s.claims, c)
 		}
 	}
-	s.judge.know(s.claims)
+	var err error
+	if s.crowded, err = s.makeClaim(ctx, crowd, kinds[2]); err != nil {
+		return err
+	}
+	s.judge.know(append(slices.Clone(s.claims), s.crowded))
 	return nil
 }
 
-func (s *soak) makeClaim(ctx context.Context, k kind) error {
+func (s *soak) makeClaim(ctx context.Context, namespace string, k kind) (*claim, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	name := fmt.Sprintf("claim-%d", len(s.claims))
@@ -88,22 +97,21 @@ func (s *soak) makeClaim(ctx context.Context, k kind) error {
 		},
 	}
 	if err := s.sys.Client.Create(ctx, pvc); err != nil {
-		return fmt.Errorf("creating claim %s: %w", name, err)
+		return nil, fmt.Errorf("creating claim %s: %w", name, err)
 	}
 	bound, err := s.sys.AwaitClaim(ctx, namespace, name, func(c *corev1.PersistentVolumeClaim) bool {
 		return c != nil && c.Status.Phase == corev1.ClaimBound
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	pv := &corev1.PersistentVolume{}
 	if err := s.sys.Client.Get(ctx, client.ObjectKey{Name: bound.Spec.VolumeName}, pv); err != nil {
-		return fmt.Errorf("reading volume %s: %w", bound.Spec.VolumeName, err)
+		return nil, fmt.Errorf("reading volume %s: %w", bound.Spec.VolumeName, err)
 	}
-	s.claims = append(s.claims, &claim{name: name, handle: pv.Spec.CSI.VolumeHandle, volume: volume.UniqueNameOf(pv),
-		exclusive: volume.Exclusive(pv)})
 	s.say("%s is volume %s, %s %s", name, pv.Spec.CSI.VolumeHandle, k.access, k.mode)
-	return nil
+	return &claim{name: name, handle: pv.Spec.CSI.VolumeHandle, volume: volume.UniqueNameOf(pv),
+		exclusive: volume.Exclusive(pv)}, nil
 }
 
 // desired states; the usual one is more frequent.
@@ -201,4 +209,38 @@ func (s *soak) changeIntent(ctx context.Context) error {
 	s.say("%s changes to %s", intent.Name, state)
 	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"desiredState":%q}}`, state))
 	return client.IgnoreNotFound(s.sys.Client.Patch(ctx, intent.DeepCopy(), patch))
+}
+
+// fillNode creates more intents of one volume on a node than there may be, all at once, and deletes them.
+func (s *soak) fillNode(ctx context.Context) error {
+	node, lasts := pick(s.random, s.sys.Nodes), shortWhile(s.random)
+	s.meanwhile([]string{"a tenant fills a node"}, func() error {
+		const number = volumesv1alpha1.MaxUses + 20
+		s.say("a tenant creates %d intents of one volume on %s", number, node)
+		for i := range number {
+			state := volumesv1alpha1.DesiredAttached
+			if i%16 == 0 {
+				state = volumesv1alpha1.DesiredPublished
+			}
+			err := s.sys.Client.Create(ctx, &volumesv1alpha1.VolumeAttachmentIntent{
+				ObjectMeta: metav1.ObjectMeta{Namespace: crowd, GenerateName: "filler-"},
+				Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{
+					NodeName: node, DesiredState: state,
+					Volume: volumesv1alpha1.VolumeSource{
+						PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: s.crowded.name}},
+				},
+			})
+			if ctx.Err() != nil {
+				break
+			}
+			if err != nil {
+				return fmt.Errorf("filling %s: %w", node, err)
+			}
+		}
+		wait(ctx, lasts)
+		s.say("the tenant deletes them")
+		return s.sys.Client.DeleteAllOf(context.WithoutCancel(ctx), &volumesv1alpha1.VolumeAttachmentIntent{},
+			client.InNamespace(crowd))
+	})
+	return nil
 }
