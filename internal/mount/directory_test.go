@@ -392,3 +392,15 @@ func TestNoPlaceIsMadeInAMountOverADirectory(t *testing.T) {
 		t.Errorf("making a place where another mount covers the directory: error %v, want %v", err, ErrOccupied)
 	}
 }
+
+// What covers a place is a stranger's. An error that names a process would have an administrator unmount the wrong one.
+func TestAMountOverAPlaceIsRefusedAndBothStay(t *testing.T) {
+	s := newShown(t)
+	mountAt(t, "tmpfs", s.target, "tmpfs")
+	if err := s.clear(); !errors.Is(err, ErrOccupied) {
+		t.Errorf("clearing a place that another mount covers: error %v, want %v", err, ErrOccupied)
+	}
+	if table, err := s.Table(); err != nil || len(table.All(s.target)) != 2 {
+		t.Errorf("mounts at %s after a refused removal: %v, error %v; want both", s.target, table.All(s.target), err)
+	}
+}
