@@ -44,10 +44,14 @@ const (
 	tableFails    fault = "the mount table cannot be read"
 	deviceHeld    fault = "a process holds a device after its last umount"
 	attachFails   fault = "the attacher fails"
-	unmounted     fault = "somebody unmounts a stage by hand"
-	outOfService  fault = "a node falls silent and is put out of service, and its attachments are forced away"
-	declared      fault = "an administrator declares released what a machine still has mounted"
-	remade        fault = "an intent is deleted and made anew under its name"
+
+	attacherAsleep fault = "the attacher sleeps before it puts its finalizer on an attachment"
+	volumeVanishes fault = "a PersistentVolume goes before its attachment is attached, and another has its handle"
+
+	unmounted    fault = "somebody unmounts a stage by hand"
+	outOfService fault = "a node falls silent and is put out of service, and its attachments are forced away"
+	declared     fault = "an administrator declares released what a machine still has mounted"
+	remade       fault = "an intent is deleted and made anew under its name"
 )
 
 // What else is counted, to see that worlds are not idle.
@@ -72,6 +76,7 @@ var odds = map[fault]uint64{
 	agentKilled: 700, kubeletKilled: 120, nodeUnread: 30, clockJumps: 6, managerKilled: 900, managerAsleep: 300,
 	callFinal: 12, callUncertain: 10, callLate: 10, callHangs: 16,
 	diskFails: 30, tableFails: 120, deviceHeld: 10, attachFails: 8,
+	attacherAsleep: 3, volumeVanishes: 3,
 }
 
 // chance makes every choice of a world. Each occasion has its own source, named by the seed, who asks for what, and
