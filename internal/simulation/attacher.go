@@ -53,7 +53,10 @@ func (w *World) carryOut(name string) {
 		return
 	}
 	va := o.DeepCopyObject().(*storagev1.VolumeAttachment)
-	handle, m := "vol-"+*va.Spec.Source.PersistentVolumeName, w.nodes[va.Spec.NodeName]
+	if w.asleep[name] {
+		return
+	}
+	handle, m := handleOf(*va.Spec.Source.PersistentVolumeName), w.nodes[va.Spec.NodeName]
 	ours := slices.Contains(va.Finalizers, attacherFinalizer)
 	w.by = "attacher"
 	switch {
@@ -69,6 +72,7 @@ func (w *World) carryOut(name string) {
 		va.Finalizers = slices.DeleteFunc(va.Finalizers, func(f string) bool { return f == attacherFinalizer })
 		_, err := w.api.update(va, false)
 		w.must(err)
+	case !ours && w.twins && w.beginsWithTwin(va):
 	case !ours:
 		va.Finalizers = append(va.Finalizers, attacherFinalizer)
 		_, err := w.api.update(va, false)

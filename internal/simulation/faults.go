@@ -51,6 +51,9 @@ const (
 	earlyTaint    fault = "the out-of-service taint is set right after an agent has died"
 	declared      fault = "an administrator declares released what a machine still has mounted"
 	remade        fault = "an intent is deleted and made anew under its name"
+
+	attacherAsleep fault = "the attacher sleeps before it puts its finalizer on an attachment"
+	volumeVanishes fault = "a PersistentVolume goes before its attachment is attached, and another has its handle"
 )
 
 // What else is counted, to see that worlds are not idle.
@@ -76,6 +79,7 @@ var odds = map[fault]uint64{
 	agentKilled: 700, kubeletKilled: 120, nodeUnread: 30, clockJumps: 6, managerKilled: 900, managerAsleep: 300,
 	callFinal: 12, callUncertain: 10, callLate: 10, callHangs: 16,
 	diskFails: 30, tableFails: 120, deviceHeld: 10, attachFails: 8,
+	attacherAsleep: 3, volumeVanishes: 3,
 }
 
 // chance makes every choice of a world. Each occasion has its own source, named by the seed, who asks for what, and

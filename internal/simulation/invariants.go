@@ -250,7 +250,7 @@ func (w *World) checkReady(before client.Object, i *volumesv1alpha1.VolumeAttach
 	}
 	m := w.nodes[i.Spec.NodeName]
 	e, ok := m.at(i.Status.Path)
-	handle := "vol-" + i.Spec.Volume.PersistentVolumeClaim.ClaimName
+	handle := handleOf(i.Spec.Volume.PersistentVolumeClaim.ClaimName)
 	if w.writer != m.agent || m.agent.isDead() {
 		return // what a dead agent wrote may arrive after a reboot
 	}
@@ -315,7 +315,7 @@ func (w *World) missing() []string {
 		m := w.nodes[i.Spec.NodeName]
 		e, ok := m.at(filepath.Join(m.root(), "published", i.Namespace, i.Name))
 		ready := meta.IsStatusConditionTrue(i.Status.Conditions, volumesv1alpha1.ConditionReady)
-		there := ok && e.handle == "vol-"+i.Spec.Volume.PersistentVolumeClaim.ClaimName
+		there := ok && e.handle == handleOf(i.Spec.Volume.PersistentVolumeClaim.ClaimName)
 		if !ready || i.Spec.DesiredState == volumesv1alpha1.DesiredPublished && !there {
 			missing = append(missing, describeIntent(i, false))
 		}

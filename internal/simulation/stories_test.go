@@ -12,10 +12,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/volume"
 )
 
 // Stories that chance does not tell often enough.
@@ -98,6 +102,54 @@ func TestATenantThatFillsANodeKeepsNoOtherVolumeWaiting(t *testing.T) {
 			t.Errorf("simulation of seed 1 failed, want no failure: %s", f)
 		}
 	})
+}
+
+// TestAnAttacherTakesAnAttachmentForAnEarlierOneOfItsName: it has read one for another PersistentVolume of the handle,
+// and sleeps until that is replaced. Its patch goes by name. The volume is attached and detached all the same.
+func TestAnAttacherTakesAnAttachmentForAnEarlierOneOfItsName(t *testing.T) {
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(seed, scratch())
+			defer w.remove()
+			w.chance.cease()
+			w.twins = true
+			name := volume.AttachmentName(driverName, handleOf(twin), "a")
+			w.asleep[name] = true
+			w.populate([]string{"a"}, []string{"rwx"})
+			w.want("first", "a", twin)
+			time.Sleep(time.Minute)
+			w.mu.Lock()
+			read := w.attachmentNamed(name)
+			w.must(w.api.delete(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: twin}}, nil))
+			w.mu.Unlock()
+			w.want("second", "a", "rwx")
+			time.Sleep(time.Minute)
+			w.mu.Lock()
+			now := w.attachmentNamed(name)
+			if now.UID == read.UID {
+				t.Errorf("the attachment of a PersistentVolume that is gone still has UID %s, want another", read.UID)
+			}
+			w.patchFinalizer(read)
+			delete(w.asleep, name)
+			w.carryOut(name)
+			w.mu.Unlock()
+			w.unwant("first")
+			w.await("what is wanted is not there", w.missing)
+			w.withdraw(func(*volumesv1alpha1.VolumeAttachmentIntent) bool { return true })
+			w.await("something is left over", w.leftovers)
+			w.end()
+			if f := w.failure(); f != "" {
+				t.Errorf("simulation of seed %d failed, want no failure: %s", seed, f)
+			}
+		})
+	}
+}
+
+// attachmentNamed is a copy of the attachment, which exists.
+func (w *World) attachmentNamed(name string) *storagev1.VolumeAttachment {
+	o, err := w.api.get(&storagev1.VolumeAttachment{}, client.ObjectKey{Name: name})
+	w.must(err)
+	return o.DeepCopyObject().(*storagev1.VolumeAttachment)
 }
 
 // TestAPodGetsItsVolume in mode Replace, beside an intent of the agent, when nothing goes wrong, and nothing is left

@@ -114,7 +114,7 @@ func (w *World) want(name, node, volume string) {
 		return
 	}
 	w.by = "somebody"
-	claim := &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: volume}
+	claim := &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: w.claimOfVolume(volume)}
 	w.create(&volumesv1alpha1.VolumeAttachmentIntent{
 		// The finalizer is what the admission policy sets.
 		ObjectMeta: metav1.ObjectMeta{
@@ -198,8 +198,8 @@ func (w *World) withdraw(which func(*volumesv1alpha1.VolumeAttachmentIntent) boo
 // compatible says whether the wish can be had beside those before it in order of name.
 func (w *World) compatible(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
 	volume := i.Spec.Volume.PersistentVolumeClaim.ClaimName
-	if volume == "rwx" {
-		return true
+	if handleOf(volume) == handleOf(twin) {
+		return w.besideTwin(i)
 	}
 	for _, other := range w.intents() {
 		if other.Name == i.Name {

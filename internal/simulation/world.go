@@ -46,6 +46,10 @@ type World struct {
 	replace bool
 	// inline: pods with inline volumes come and go on each machine.
 	inline bool
+	// twins: two PersistentVolumes have the handle of the shared volume.
+	twins bool
+	// asleep are the attachments before whose finalizer the attacher sleeps.
+	asleep map[string]bool
 
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -81,6 +85,7 @@ func newWorld(seed uint64, dir string) *World {
 	w := &World{
 		chance: newChance(seed), dir: dir, over: make(chan struct{}), nodes: map[string]*machine{},
 		begun: time.Now(), forced: map[types.UID]bool{}, clocks: map[string]time.Duration{},
+		asleep: map[string]bool{},
 	}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	w.api = newAPI()
@@ -104,6 +109,9 @@ func (w *World) populate(nodes, volumes []string) {
 	}
 	for _, v := range volumes {
 		w.volume(v, volumeModes[v])
+	}
+	if w.twins {
+		w.volume(twin, volumeModes["rwx"])
 	}
 	w.mu.Unlock()
 	w.running.Go(w.attach)
@@ -140,7 +148,7 @@ func (w *World) volume(name string, mode corev1.PersistentVolumeAccessMode) {
 		Spec: corev1.PersistentVolumeSpec{
 			AccessModes: modes, VolumeMode: ptr.To(corev1.PersistentVolumeFilesystem), Capacity: capacity,
 			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
-				Driver: driverName, VolumeHandle: "vol-" + name, FSType: "ext4",
+				Driver: driverName, VolumeHandle: handleOf(name), FSType: "ext4",
 			}},
 			ClaimRef: &corev1.ObjectReference{Namespace: claim.GetNamespace(), Name: claim.GetName(), UID: claim.GetUID()},
 		},
