@@ -118,9 +118,10 @@ func aNodeThatHangsInAnUnknownState(t *testing.T, w *world) {
 	uid := state.Spec.Attachments[0].AttachmentUID
 
 	w.declare(t, "hung", uid)
-	if note := w.awaitEvent(t, "hung", "DetachingVolume"); !strings.Contains(note,
-		"DeclaredByAdministrator: "+declaredReason+"; unprotected") {
-		t.Errorf("event of node state hung: %q; want the declaration, its reason and unprotected", note)
+	// The agent has stopped a moment ago, so it is not silent yet.
+	if note := w.awaitEvent(t, "hung", "DetachingVolume"); !strings.Contains(note, "DeclaredByAdministrator: "+
+		declaredReason+"; the node's agent still reported the volume in use; unprotected") {
+		t.Errorf("event of node state hung: %q; want the declaration, its reason, what it overrules, and unprotected", note)
 	}
 	w.attached(t, second)
 	gone(t, w, first)
