@@ -95,7 +95,7 @@ func (s *suite) outOfService() fault {
 	return fault{
 		name: "the out-of-service taint of a node that runs",
 		make: func(ctx context.Context) error {
-			_, err := s.Kubectl(ctx, "taint", "node", nodeA, corev1.TaintNodeOutOfService+"=left:NoExecute")
+			_, err := s.Kubectl(ctx, "taint", "node", nodeA, corev1.TaintNodeOutOfService+"=left:NoSchedule")
 			return err
 		},
 		repair: func(ctx context.Context) error {
