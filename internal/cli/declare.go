@@ -95,7 +95,8 @@ func (d *declare) run(ctx context.Context, g *facts.Gatherer, args []string) err
 	}
 	_, _ = fmt.Fprintf(d.ErrOut, "Found on node %s:\n  %s\n", args[0], strings.Join(found, "\n  "))
 	if d.dryRun {
-		_, err := fmt.Fprintf(d.Out, "not declared (--dry-run): attachments %s of node %s\n", strings.Join(uids, ", "), args[0])
+		_, err := fmt.Fprintf(d.Out, "not declared (--dry-run): attachments %s of node %s\n", strings.Join(uids, ", "),
+			args[0])
 		return err
 	}
 	if err := d.confirm(args[0]); err != nil {

@@ -123,11 +123,13 @@ func TestAllAttachmentsWhoseReleaseFailsAreDeclaredTogether(t *testing.T) {
 	}
 	declared()
 	line := func(uid, operation string, inUse bool) volumesv1alpha1.NodeVolume {
-		return volumesv1alpha1.NodeVolume{VolumeName: "kubernetes.io/csi/d^" + uid, AttachmentUID: types.UID(uid), InUse: inUse,
+		return volumesv1alpha1.NodeVolume{VolumeName: "kubernetes.io/csi/d^" + uid, AttachmentUID: types.UID(uid),
+			InUse: inUse,
 			Error: &volumesv1alpha1.OperationError{Operation: operation, Code: "Internal", Message: "stuck fast"}}
 	}
 	state.Status.Volumes = append(state.Status.Volumes,
-		line("s-1", "unstage", true), line("s-2", "unpublish", true), line("p-1", "stage", true), line("e-1", "unstage", false))
+		line("s-1", "unstage", true), line("s-2", "unpublish", true), line("p-1", "stage", true),
+		line("e-1", "unstage", false))
 	if err := c.Status().Update(t.Context(), state); err != nil {
 		t.Fatal(err)
 	}

@@ -57,7 +57,8 @@ func TestARecordIsOfOneTaintAndIsContradictedForGood(t *testing.T) {
 		{"another value", void, with(func(t *corev1.Taint) { t.Value = "off" }), "c", false, false, false, false},
 		{"another effect", void, with(func(t *corev1.Taint) { t.Effect = corev1.TaintEffectNoSchedule }), "c", false, false,
 			false, false},
-		{"added at another time", void, with(func(t *corev1.Taint) { t.TimeAdded = &added }), "c", false, false, false, false},
+		{"added at another time", void, with(func(t *corev1.Taint) { t.TimeAdded = &added }), "c", false, false, false,
+			false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := RecordTaint(c.record, c.taint, c.renewal, now)
@@ -74,7 +75,8 @@ func TestARecordIsOfOneTaintAndIsContradictedForGood(t *testing.T) {
 		})
 	}
 	if !ptr.Equal(void.Contradicted, &now) || first.Contradicted != nil {
-		t.Errorf("contradicted at %v, and %v in the record before; want %v and none", void.Contradicted, first.Contradicted, now)
+		t.Errorf("contradicted at %v, and %v in the record before; want %v and none", void.Contradicted, first.Contradicted,
+			now)
 	}
 }
 

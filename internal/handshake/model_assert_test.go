@@ -6,8 +6,8 @@ SPDX-License-Identifier: Apache-2.0
 package handshake
 
 // What is asserted of a node, rightly or wrongly: its Node carries the out-of-service taint, or it was out of reach for
-// long enough. A taint comes and goes at any time, whether the agent lives or not. An agent may also be cut off from the
-// API and go on with what it has mounted.
+// long enough. A taint comes and goes at any time, whether the agent lives or not. An agent may also be cut off from
+// the API and go on with what it has mounted.
 
 // assertState is what the API holds of that for one node, and what the invariant remembers.
 type assertState struct {

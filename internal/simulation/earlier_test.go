@@ -68,8 +68,9 @@ var mends = map[string]mend{
 		without: "		p.refuse(GuardContradicted, a.Recorded),\n",
 	}}, found: "I9 a live agent is not overruled"},
 	"a taint that an agent has contradicted is believed once it falls silent": {edits: []edit{{
-		file: "internal/handshake/protocol.go",
-		with: "p.refuse(GuardContradicted, a.Recorded && !a.Contradicted)", without: "p.refuse(GuardContradicted, a.Recorded)",
+		file:    "internal/handshake/protocol.go",
+		with:    "p.refuse(GuardContradicted, a.Recorded && !a.Contradicted)",
+		without: "p.refuse(GuardContradicted, a.Recorded)",
 	}}, found: "on a taint that its agent has contradicted"},
 	"an agent waits for a kubelet that waits for the agent": {edits: []edit{{
 		file:    "internal/agent/operation/unstage.go",

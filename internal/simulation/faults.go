@@ -169,6 +169,7 @@ func ofInline() []fault { return []fault{boundInline, keptInline} }
 // faults in order.
 func faults() []fault {
 	all := slices.Sorted(maps.Keys(odds))
-	return append(all, agentStopped, reboot, remade, callBusy, unmounted, outOfService, leftTaint, wrongTaint, earlyTaint, declared, podForced,
+	return append(all, agentStopped, reboot, remade, callBusy, unmounted, outOfService, leftTaint, wrongTaint,
+		earlyTaint, declared, podForced,
 		shared, forgotten)
 }

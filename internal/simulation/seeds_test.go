@@ -183,7 +183,8 @@ func (t *tally) add(reached map[fault]int) {
 
 // occasions are what happens when all goes well.
 func (t *tally) occasions() []fault {
-	return []fault{attached, staged, published, detached, taken, contradicted, shut, checked, running, reconstructed, boundInline,
+	return []fault{attached, staged, published, detached, taken, contradicted, shut, checked, running, reconstructed,
+		boundInline,
 		keptInline}
 }
 

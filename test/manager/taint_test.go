@@ -78,7 +78,8 @@ func TestTheTaintOfALiveNodeForcesNothing(t *testing.T) {
 	until(t, w, attachmentOf("kept", "alive"), "the volume is forced away", func(va *storagev1.VolumeAttachment) bool {
 		return !exists(va) || va.DeletionTimestamp != nil
 	})
-	if e := entryIn(w.state(t, "alive"), "kept").Evidence; e == nil || e.Type != volumesv1alpha1.EvidenceOutOfServiceTaint {
+	if e := entryIn(w.state(t, "alive"), "kept").Evidence; e == nil ||
+		e.Type != volumesv1alpha1.EvidenceOutOfServiceTaint {
 		t.Errorf("evidence of the detach of volume kept: %s; want OutOfServiceTaint", dump(e))
 	}
 }

@@ -132,8 +132,8 @@ func (w outageWatcher) forget(n *decision.Node) {
 	w.tracker.Forget(n.Name)
 }
 
-// evidenceOf that there is now, given the Node, nil where there is none, and the node's state; or how long there will be
-// none yet. None of it counts while the agent is heard.
+// evidenceOf that there is now, given the Node, nil where there is none, and the node's state; or how long there will
+// be none yet. None of it counts while the agent is heard.
 func (w outageWatcher) evidenceOf(
 	n *decision.Node, node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState,
 ) (*volumesv1alpha1.DetachEvidence, time.Duration) {

@@ -233,12 +233,14 @@ func TestTheTimeAtWhichAGoneOrUnreadyNodeBecomesEvidence(t *testing.T) {
 		if c.change != nil {
 			c.change(n)
 		}
-		if evidence, err := controller.outages().confirmEvidence(t.Context(), n, silenced(reported("a"))); evidence != nil || err != nil ||
+		if evidence, err := controller.outages().confirmEvidence(t.Context(), n,
+			silenced(reported("a"))); evidence != nil || err != nil ||
 			n.EvidenceDue != c.want {
 			t.Errorf("%s: evidence %v, due in %s, error %v; want none, due in %s", c.name, evidence, n.EvidenceDue, err, c.want)
 		}
 		behind(t, controller, c.live...)
-		if err := controller.outages().gatherEvidence(t.Context(), n, silenced(reported("a"))); err != nil || n.Missing != (c.live == nil) ||
+		if err := controller.outages().gatherEvidence(t.Context(), n, silenced(reported("a"))); err != nil ||
+			n.Missing != (c.live == nil) ||
 			n.EvidenceDue != c.want {
 			t.Errorf("%s, from the cache: Node missing %t, evidence due in %s, error %v; want %t, %s and none", c.name,
 				n.Missing, n.EvidenceDue, err, c.live == nil, c.want)
@@ -304,7 +306,8 @@ func TestWhatCannotBeReadOfANodeIsNoEvidence(t *testing.T) {
 			}
 			failing(controller, false, c.kind)
 			n.Evidence = nil
-			if evidence, err := controller.outages().confirmEvidence(t.Context(), n, silenced(reported("a"))); err == nil || evidence != nil ||
+			if evidence, err := controller.outages().confirmEvidence(t.Context(), n, silenced(reported("a"))); err == nil ||
+				evidence != nil ||
 				n.Evidence != nil {
 				t.Errorf("node a, while %s cannot be read: evidence %v, error %v; want an error alone", c.name, evidence, err)
 			}
@@ -314,7 +317,8 @@ func TestWhatCannotBeReadOfANodeIsNoEvidence(t *testing.T) {
 		controller, _ := over(t, taintedNode)
 		failing(controller, true, "*v1.Node")
 		n := forcible("a")
-		if err := controller.outages().gatherEvidence(t.Context(), n, silenced(reported("a"))); err == nil || n.Missing || n.Evidence != nil {
+		if err := controller.outages().gatherEvidence(t.Context(), n, silenced(reported("a"))); err == nil || n.Missing ||
+			n.Evidence != nil {
 			t.Errorf("node a, while its Node cannot be read: missing %t, evidence %v, error %v; want an error alone", n.Missing,
 				n.Evidence, err)
 		}

@@ -155,7 +155,8 @@ func TestAnAgentWhoseLeaseIsRenewedIsNotGoneBecauseAWatchLags(t *testing.T) {
 	n.Missing = true
 	c.Tracker.Silence("a")
 	now.SetTime(now.Now().Add(time.Hour))
-	if evidence, err := c.outages().confirmEvidence(t.Context(), n, silenced(reported("a"))); evidence != nil || err != nil {
+	if evidence, err := c.outages().confirmEvidence(t.Context(), n, silenced(reported("a"))); evidence != nil ||
+		err != nil {
 		t.Errorf("node a, whose agent's Lease was renewed: evidence %v, error %v; want none", evidence, err)
 	}
 	if n.EvidenceDue <= decision.GoneAfter {
@@ -202,7 +203,8 @@ func TestAnOutageIsNoEvidenceAgainstANode(t *testing.T) {
 		t.Fatal("marking volume v on node a as detaching during an outage: no error, want one")
 	}
 	down = false
-	if evidence, err := c.outages().confirmEvidence(t.Context(), n, silenced(reported("a"))); evidence != nil || err != nil {
+	if evidence, err := c.outages().confirmEvidence(t.Context(), n, silenced(reported("a"))); evidence != nil ||
+		err != nil {
 		t.Errorf("node a after an outage of the API server: evidence %v, error %v; want none", evidence, err)
 	}
 	if n.EvidenceDue != time.Minute {

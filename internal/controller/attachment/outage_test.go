@@ -148,7 +148,8 @@ func TestTheTimerSurvivesTheControllerAndItsWritesAreFew(t *testing.T) {
 		t.Errorf("%d writes of node state a, want 6", writes)
 	}
 	n := forcible("a")
-	if evidence, err := c.outages().confirmEvidence(t.Context(), n, silenced(reported("a"))); err != nil || evidence == nil ||
+	if evidence, err := c.outages().confirmEvidence(t.Context(), n, silenced(reported("a"))); err != nil ||
+		evidence == nil ||
 		evidence.Type != volumesv1alpha1.EvidenceForcedAfterTimeout {
 		t.Errorf("node a after six minutes: evidence %v, error %v; want ForcedAfterTimeout", evidence, err)
 	}

@@ -86,8 +86,8 @@ func (c *Controller) heard(_ context.Context, node string, q workqueue.TypedRate
 	c.unconfirmed.wake(q)
 }
 
-// used wakes those that wait when what is used somewhere may have changed, when what was heard of has come, and when the
-// taint of a machine that is gone was recorded.
+// used wakes those that wait when what is used somewhere may have changed, when what was heard of has come, and when
+// the taint of a machine that is gone was recorded.
 func (c *Controller) used(
 	_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request],
 ) {

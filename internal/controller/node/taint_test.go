@@ -69,13 +69,17 @@ func TestATaintIsRecordedOnceAndContradictedOnce(t *testing.T) {
 		{"a taint is seen first", stateOf("n"), tainted("down"), second(1), "down", false, false, 1, false},
 		{"nothing happens", recorded("down", first, false), tainted("down"), second(1), "down", false, false, 0, false},
 		{"the agent is heard", recorded("down", first, false), tainted("down"), second(2), "down", true, false, 1, true},
-		{"the agent is heard again", recorded("down", first, true), tainted("down"), second(3), "down", true, false, 0, false},
+		{"the agent is heard again", recorded("down", first, true), tainted("down"), second(3), "down", true, false, 0,
+			false},
 		{"the agent's Lease is gone", recorded("down", first, false), tainted("down"), nil, "down", false, false, 0, false},
-		{"an agent reports that had no Lease", recorded("down", "", false), tainted("down"), second(1), "down", true, false, 1,
+		{"an agent reports that had no Lease", recorded("down", "", false), tainted("down"), second(1), "down", true, false,
+			1,
 			true},
-		{"the taint is gone", recorded("down", first, true), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, second(3),
+		{"the taint is gone", recorded("down", first, true), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
+			second(3),
 			"", false, true, 1, false},
-		{"another taint is set", recorded("down", first, true), tainted("really-down"), second(3), "really-down", false, false,
+		{"another taint is set", recorded("down", first, true), tainted("really-down"), second(3), "really-down", false,
+			false,
 			1, false},
 		{"there is none and was none", stateOf("n"), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, second(3), "",
 			false, true, 0, false},
@@ -96,7 +100,8 @@ func TestATaintIsRecordedOnceAndContradictedOnce(t *testing.T) {
 			}
 			nvs := w.state(t, "n")
 			record := nvs.Status.Node.OutOfService
-			if (record == nil) != c.none || record != nil && (record.Value != c.value || (record.Contradicted != nil) != c.void) {
+			if (record == nil) != c.none || record != nil && (record.Value != c.value ||
+				(record.Contradicted != nil) != c.void) {
 				t.Errorf("record of the taint of node n: %+v, want value %q, contradicted %t, none %t", record, c.value, c.void,
 					c.none)
 			}

@@ -50,7 +50,8 @@ func attachSteps(f *Facts, n *Node) []Step {
 }
 
 // attachable: nothing prevents an attachment to the node. Without the admission policies nothing would protect it.
-// Nor is anything attached to a node that somebody says is off. What was declared released is free for other nodes; this one gets the volume when its agent has reported.
+// Nor is anything attached to a node that an administrator tainted as off. What was declared released is free for other
+// nodes; this one gets the volume when its agent has reported.
 func attachable(f *Facts, n *Node) bool {
 	inherited := n.inherits() && !(f.SingleUser && n.Candidate().ByAgent())
 	return f.PolicyMissing == "" && !n.Tainted && n.State.Reported && n.State.Entry.State == handshake.Absent &&

@@ -12,8 +12,8 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// DeclarationOf is an administrator's word on the attachment as evidence; nil where there is none. It overrules an agent
-// that is heard, and says so.
+// DeclarationOf is an administrator's word on the attachment as evidence; nil where there is none. It overrules an
+// agent that is heard, and says so.
 func DeclarationOf(state handshake.Node, uid types.UID) *volumesv1alpha1.DetachEvidence {
 	reason, declared := state.Declares(uid)
 	if !declared {
