@@ -94,8 +94,7 @@ func (s *Session) renew(ctx context.Context, acquire bool) error {
 }
 
 // endLapsed ends a session whose Lease has expired, as of a process that was stopped for long. The manager may have
-// acted
-// on that silence: the next session begins with a report, which voids what it decided before.
+// acted on that silence: the next session begins with a report, which voids what it decided before.
 func (s *Session) endLapsed() {
 	if !s.renewed.IsZero() && s.Clock.Since(s.renewed) >= leaseDuration {
 		s.Writer.EndSession()
