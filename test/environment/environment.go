@@ -26,11 +26,11 @@ var kept = []string{
 	"PATH", "TMPDIR", "LANG", "LC_ALL", "TERM", "NO_COLOR", "KEEP",
 	"CC", "CXX", "GIT_CONFIG_GLOBAL", "XDG_CACHE_HOME", "SSL_CERT_FILE", "SSL_CERT_DIR",
 	"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
-	"POD_NAMESPACE", "AGENT_TEST_LOG", "CSI_LOOP_BINARY",
+	"POD_NAMESPACE", "CSI_LOOP_BINARY",
 }
 
 // keptPrefixes are the beginnings of the names of further ones.
-var keptPrefixes = []string{"GO", "CGO_", "HAWSER_", "KUBEBUILDER_", "RELATED_IMAGE_"}
+var keptPrefixes = []string{"GO", "CGO_", "AGENT_TEST_", "HAWSER_", "KUBEBUILDER_", "RELATED_IMAGE_"}
 
 // No process has to remember it, and nothing has read the environment before.
 func init() {
