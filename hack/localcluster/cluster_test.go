@@ -40,13 +40,14 @@ type world struct {
 	layout   cluster.Layout
 	client   *kubernetes.Clientset
 	driver   *driver
+	trap     *trap
 }
 
 // newWorld starts a cluster with the real launcher, built for this test.
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	for _, name := range []string{
-		"etcd", "kube-apiserver", "kube-controller-manager", "csi-attacher", "csi-provisioner", "csi-resizer",
+		"etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "csi-attacher", "csi-provisioner", "csi-resizer",
 	} {
 		if _, err := os.Stat(filepath.Join(programs, name)); err != nil {
 			t.Skipf("LEFT OUT (needs %s, which hack/build-control-plane.sh builds)", name)
@@ -70,10 +71,12 @@ func newWorld(t *testing.T) *world {
 			t.Error(err)
 		}
 	})
+	w.trap = poison(t)
 	controller := filepath.Join(dir, "controller.sock")
 	w.driver.serveController(t, controller)
 	w.run("up", "--nodes", "node-a,node-b", "--bin", programs,
-		"--controller-socket", driverName+"="+controller, "--attacher-socket", controller)
+		"--controller-socket", driverName+"="+controller, "--attacher-socket", controller,
+		"--apply", "../../config/namespace/namespace.yaml")
 	if w.client, err = cluster.Client(w.layout.AdminKubeconfig()); err != nil {
 		t.Fatal(err)
 	}
@@ -123,6 +126,7 @@ func TestTheLifeOfALocalCluster(t *testing.T) {
 	t.Run("a silent node sends no heartbeat until it wakes", w.sub((*world).nodeFallsSilent))
 	t.Run("a guest program runs next to it", w.sub((*world).guestRuns))
 	t.Run("no process is left behind", w.sub((*world).nothingIsLeft))
+	t.Run("nobody looked for the cluster of the launcher's caller", w.trap.check)
 }
 
 // sub returns the subtest of a step.

@@ -117,7 +117,7 @@ func (n realNode) importImage(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, program, "--address", containerdSocket, "--namespace", "k8s.io",
+	cmd := process.Command(ctx, program, "--address", containerdSocket, "--namespace", "k8s.io",
 		"images", "import", "--local", "--snapshotter", "native", n.Layout.image())
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -227,7 +226,7 @@ func (o Options) apply(ctx context.Context, path string) error {
 		flag = "-k"
 	}
 	// Server-side, because a large definition does not fit into the annotation of a client-side apply.
-	cmd := exec.CommandContext(ctx, kubectl, "--kubeconfig", o.Layout.AdminKubeconfig(),
+	cmd := process.Command(ctx, kubectl, "--kubeconfig", o.Layout.AdminKubeconfig(),
 		"apply", "--server-side", "--force-conflicts", "--field-manager=localcluster", flag, path)
 	output, err := cmd.CombinedOutput()
 	if err != nil {

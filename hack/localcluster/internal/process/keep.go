@@ -9,7 +9,6 @@ import (
 	"context"
 	"log/slog"
 	"os"
-	"os/exec"
 	"runtime"
 	"syscall"
 	"time"
@@ -32,7 +31,7 @@ func KeepRunning(ctx context.Context, program string, args []string, log *slog.L
 
 	pause := shortestPause
 	for {
-		cmd := exec.CommandContext(ctx, program, args...)
+		cmd := Command(ctx, program, args...)
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }

@@ -13,9 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -56,7 +54,7 @@ type Directory string
 
 // Start runs the program detached, in its own session, and records it. It does not change a running program of
 // that name. If the process ends while the caller lives, the channel receives the result. The environment is
-// added to the caller's.
+// added to that of Command.
 func (d Directory) Start(spec Spec, environment ...string) (<-chan error, error) {
 	if record, err := d.Load(spec.Name); err == nil && record.Running() {
 		return nil, nil
@@ -68,9 +66,9 @@ func (d Directory) Start(spec Spec, environment ...string) (<-chan error, error)
 	defer func() { _ = log.Close() }() // the child has its own descriptor
 
 	// Not bound to a context of the caller, because it outlives the caller.
-	cmd := exec.CommandContext(context.Background(), spec.Program, spec.Args...)
+	cmd := Command(context.Background(), spec.Program, spec.Args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = append(ownCluster(os.Environ()), environment...)
+	cmd.Env = append(cmd.Env, environment...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if spec.Machine {
 		cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWNS | unix.CLONE_NEWPID
@@ -88,16 +86,6 @@ func (d Directory) Start(spec Spec, environment ...string) (<-chan error, error)
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	return ended, nil
-}
-
-// ownCluster is an environment that leads to no cluster. What a program is to talk to is in its arguments. Where
-// KUBECONFIG is unset, clients read the home directory's.
-func ownCluster(environment []string) []string {
-	clean := slices.DeleteFunc(slices.Clone(environment), func(variable string) bool {
-		name, _, _ := strings.Cut(variable, "=")
-		return strings.HasPrefix(name, "KUBERNETES_")
-	})
-	return append(clean, "KUBECONFIG="+os.DevNull)
 }
 
 // Load reads the record of a name.

@@ -31,21 +31,6 @@ func start(t *testing.T, d Directory, script string) (Record, <-chan error) {
 	return record, ended
 }
 
-func TestAProgramIsLedToNoClusterOfItsCaller(t *testing.T) {
-	t.Setenv("KUBECONFIG", "/somebody/elses")
-	t.Setenv("KUBERNETES_SERVICE_HOST", "192.0.2.1")
-	dir := Directory(t.TempDir())
-	out := filepath.Join(string(dir), "environment")
-	_, ended := start(t, dir, `echo "$KUBECONFIG,$KUBERNETES_SERVICE_HOST" > `+out)
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
-	if got, err := os.ReadFile(out); err != nil || string(got) != os.DevNull+",\n" {
-		t.Errorf("KUBECONFIG and the host of the API server in the program: %q, error %v; want %s and none", got, err,
-			os.DevNull)
-	}
-}
-
 func TestStopEndsTheProcess(t *testing.T) {
 	record, ended := start(t, Directory(t.TempDir()), "exec sleep 600")
 	if !record.Running() {
