@@ -40,6 +40,7 @@ MODULES := $(sort $(patsubst %/go.mod,%,$(wildcard ./go.mod */go.mod */*/go.mod 
 
 # Nothing here talks to the cluster of whoever runs it. Where KUBECONFIG is unset, clients read the home directory's.
 export KUBECONFIG := /dev/null
+export KUBERC := off
 unexport KUBERNETES_SERVICE_HOST KUBERNETES_SERVICE_PORT KUBERNETES_MASTER
 
 .PHONY: help

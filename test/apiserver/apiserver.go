@@ -26,7 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
-	"github.com/hawser-io/hawser/test/environment"
+	_ "github.com/hawser-io/hawser/test/environment" // cleans that of the tests
 )
 
 // AssetsVariable names the directory of kube-apiserver and etcd.
@@ -87,9 +87,6 @@ type controlPlane struct {
 }
 
 func start() (*controlPlane, error) {
-	if err := environment.Clean(); err != nil {
-		return nil, err
-	}
 	env := &envtest.Environment{
 		UseExistingCluster:    ptr.To(false), // whatever USE_EXISTING_CLUSTER says
 		CRDDirectoryPaths:     []string{filepath.Join(Root(), "config", "crd", "bases")},

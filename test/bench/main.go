@@ -23,7 +23,6 @@ import (
 	"github.com/hawser-io/hawser/test/bench/attach/bare"
 	"github.com/hawser-io/hawser/test/bench/node"
 	"github.com/hawser-io/hawser/test/bench/pods"
-	"github.com/hawser-io/hawser/test/environment"
 )
 
 func main() { os.Exit(status()) }
@@ -50,9 +49,6 @@ func run(ctx context.Context) error {
 	ofPods.AddFlags(flag.CommandLine)
 	flag.Parse()
 	ctrl.SetLogger(klog.Background())
-	if err := environment.Clean(); err != nil {
-		return err
-	}
 	mass.Dir, single.Dir, ofPods.Dir = *dir, *dir, *dir
 	switch *part {
 	case "attach":

@@ -10,6 +10,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -59,9 +60,8 @@ func run(m *testing.M) int {
 		return 1
 	}
 	code := m.Run()
-	defer os.RemoveAll(os.Getenv("HOME")) //nolint:errcheck // the trap's
-	if asked := trap.Asked(); asked > 0 {
-		fmt.Printf("FAIL: %d connections to the cluster that KUBECONFIG and HOME lead to, want none\n", asked)
+	if err := errors.Join(trap.Sprung(), trap.Close()); err != nil {
+		fmt.Println("FAIL:", err)
 		code = 1
 	}
 	for _, problem := range rulesWithoutTest() {
@@ -92,11 +92,7 @@ func start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("creating a directory: %w", err)
 	}
-	home, err := os.MkdirTemp("", "hawser-e2e-home-")
-	if err != nil {
-		return fmt.Errorf("creating a directory: %w", err)
-	}
-	if trap, err = environment.Poison(home); err != nil {
+	if trap, err = environment.Poison(); err != nil {
 		return err
 	}
 	sys, err = system.Up(ctx, system.Options{

@@ -3,78 +3,72 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package environment keeps tests and tools away from the clusters of whoever runs them.
+// Package environment keeps tests and tools away from the clusters of whoever runs them. A process that imports it has
+// a clean environment from its beginning, and so has every program that it starts.
 package environment
 
 import (
-	"errors"
-	"fmt"
-	"net"
+	"go/build"
 	"os"
 	"path/filepath"
-	"sync/atomic"
+	"slices"
+	"strings"
 )
 
-// Clean takes out of this process's environment, and so out of that of every program that it starts, what leads to
-// somebody's cluster: a kubeconfig, that of the home directory included, and the variables of a pod. It is idempotent.
-func Clean() error {
-	var errs []error
-	for _, name := range []string{"KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "KUBERNETES_MASTER"} {
-		errs = append(errs, os.Unsetenv(name))
-	}
-	// Where it is unset, clients read the home directory's.
-	return errors.Join(append(errs, os.Setenv("KUBECONFIG", os.DevNull))...)
+// home is the home directory of tests and tools: it is not there, and nobody can create it. An unset HOME does not do:
+// controller-runtime then asks the user database for it.
+const home = "/proc/home-of-nobody"
+
+// kept are the variables that stay: those by which programs are found, what `go build` needs, and settings of the
+// tests. The proxies are for `go build`: the API servers of tests listen on loopback, which is never asked through one.
+// What leads to a cluster is not among them.
+var kept = []string{
+	"PATH", "TMPDIR", "LANG", "LC_ALL", "TERM", "NO_COLOR", "KEEP",
+	"CC", "CXX", "GIT_CONFIG_GLOBAL", "XDG_CACHE_HOME", "SSL_CERT_FILE", "SSL_CERT_DIR",
+	"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
+	"POD_NAMESPACE", "CSI_LOOP_BINARY",
 }
 
-// Trap is an API server that nobody may ask.
-type Trap struct {
-	listener net.Listener
-	asked    atomic.Int32
-}
+// keptPrefixes are the beginnings of the names of further ones.
+var keptPrefixes = []string{"GO", "CGO_", "AGENT_TEST_", "HAWSER_", "KUBEBUILDER_", "RELATED_IMAGE_"}
 
-// Poison makes every part of the environment lead to a trap, as that of an administrator leads to a real cluster. It
-// writes its files to dir.
-func Poison(dir string) (*Trap, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, fmt.Errorf("opening the trap: %w", err)
-	}
-	t := &Trap{listener: listener}
-	go t.serve()
-	host, port, err := net.SplitHostPort(listener.Addr().String())
-	if err != nil {
-		return nil, errors.Join(err, t.Close())
-	}
-	config := fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: trap\n"+
-		"clusters: [{name: trap, cluster: {server: 'http://%s'}}]\n"+
-		"contexts: [{name: trap, context: {cluster: trap, user: trap}}]\nusers: [{name: trap, user: {}}]\n", listener.Addr())
-	path := filepath.Join(dir, ".kube", "config")
-	errs := []error{os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(config), 0o600)}
-	for name, value := range map[string]string{
-		"HOME": dir, "KUBECONFIG": path, "KUBERNETES_MASTER": "http://" + host + ":" + port,
-		"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port,
-	} {
-		errs = append(errs, os.Setenv(name, value))
-	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, errors.Join(err, t.Close())
-	}
-	return t, nil
-}
-
-func (t *Trap) serve() {
-	for {
-		conn, err := t.listener.Accept()
-		if err != nil {
-			return // closed
+// No process has to remember it, and nothing has read the environment before.
+func init() {
+	clean := With()
+	os.Clearenv()
+	for _, variable := range clean {
+		name, value, _ := strings.Cut(variable, "=")
+		if err := os.Setenv(name, value); err != nil {
+			panic(err)
 		}
-		t.asked.Add(1)
-		_ = conn.Close() // the client's error is not of interest
 	}
 }
 
-// Asked is how many connections were made.
-func (t *Trap) Asked() int { return int(t.asked.Load()) }
+// With returns the clean environment of a program, with further variables. It leads to no cluster but the one that they
+// name.
+func With(variables ...string) []string {
+	env := slices.DeleteFunc(os.Environ(), func(variable string) bool {
+		name, _, _ := strings.Cut(variable, "=")
+		return !slices.Contains(kept, name) && (strings.HasPrefix(name, "GOOGLE_") ||
+			!slices.ContainsFunc(keptPrefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) }))
+	})
+	// Where KUBECONFIG is unset, clients read the home directory's.
+	return slices.Concat(withoutHome(env), []string{"HOME=" + home, "KUBECONFIG=" + os.DevNull}, variables)
+}
 
-// Close ends the trap.
-func (t *Trap) Close() error { return t.listener.Close() }
+// withoutHome sets what `go build` otherwise derives from the home directory.
+func withoutHome(env []string) []string {
+	if cache, err := os.UserCacheDir(); err == nil && os.Getenv("GOCACHE") == "" {
+		env = append(env, "GOCACHE="+filepath.Join(cache, "go-build"))
+	}
+	if os.Getenv("GOPATH") == "" {
+		env = append(env, "GOPATH="+build.Default.GOPATH)
+	}
+	if config, err := os.UserConfigDir(); err == nil && os.Getenv("GOENV") == "" {
+		env = append(env, "GOENV="+filepath.Join(config, "go", "env"))
+	}
+	if os.Getenv("GIT_CONFIG_GLOBAL") == "" { // go build asks git for the revision
+		env = append(env, "GIT_CONFIG_GLOBAL="+filepath.Join(os.Getenv("HOME"), ".gitconfig"))
+	}
+	return env
+}

@@ -13,6 +13,8 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
+
+	_ "github.com/hawser-io/hawser/test/environment" // cleans that of the tests
 )
 
 // Process lives until End, or the end of its test.

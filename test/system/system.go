@@ -82,9 +82,6 @@ func Up(ctx context.Context, options Options) (*System, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("the system needs root: it mounts volumes")
 	}
-	if err := environment.Clean(); err != nil {
-		return nil, err
-	}
 	s := Open(options)
 	if err := s.up(ctx); err != nil {
 		return nil, errors.Join(err, s.Down(context.WithoutCancel(ctx)))
@@ -277,7 +274,7 @@ func (s *System) ControllerSocket() string { return filepath.Join(s.Dir, "driver
 // Kubectl runs kubectl as an administrator and returns its output.
 func (s *System) Kubectl(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(assets(), "kubectl"), args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig())
+	cmd.Env = environment.With("KUBECONFIG=" + s.Kubeconfig())
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {

@@ -25,6 +25,7 @@ import (
 
 	"github.com/hawser-io/hawser/test/csiloop"
 	"github.com/hawser-io/hawser/test/csiloop/driver"
+	"github.com/hawser-io/hawser/test/environment"
 )
 
 // Options of a process; see the driver's flags.
@@ -61,7 +62,7 @@ func (o Options) args() []string {
 func (o Options) environment() []string {
 	env := o.Env
 	if env == nil {
-		env = os.Environ()
+		env = environment.With()
 	}
 	if raceEnabled {
 		env = append(slices.Clone(env), "GORACE=atexit_sleep_ms=0")

@@ -10,6 +10,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	_ "github.com/hawser-io/hawser/test/environment" // cleans that of the tests
 )
 
 func TestAPublicationIsDecidedByAccessModeAndLimit(t *testing.T) {
