@@ -230,8 +230,13 @@ const (
 	unlistings = "volumes.hawser.io/unlistings"
 )
 
+// ofNode is what the manager gives to what an agent reads Secrets with: without the owner it is a stranger's.
 func ofNode(name string) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{install.NodeAccountLabel: "true"}}
+	node := install.NodeOfAccount(name)
+	owner := metav1.OwnerReference{APIVersion: volumesv1alpha1.GroupVersion.String(), Kind: "NodeVolumeState", Name: node,
+		UID: types.UID(node)}
+	return metav1.ObjectMeta{Namespace: "default", Name: name, OwnerReferences: []metav1.OwnerReference{owner},
+		Labels: map[string]string{install.NodeAccountLabel: "true"}}
 }
 
 // traces are everything that manager and agents leave in a cluster.
@@ -241,7 +246,8 @@ func traces() []trace {
 	role := &rbacv1.Role{ObjectMeta: ofNode("hawser-agent-node-b")}
 	bound := &rbacv1.RoleBinding{ObjectMeta: ofNode("hawser-agent-node-b"),
 		RoleRef: rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "Role", Name: role.Name}}
-	foreign := &rbacv1.Role{ObjectMeta: ofNode("mine")}
+	foreign := &rbacv1.Role{ObjectMeta: ofNode("hawser-agent-node-b")}
+	foreign.Namespace, foreign.OwnerReferences = "kube-public", nil
 	locks := &corev1.ConfigMap{}
 	locks.Namespace, locks.Name = namespace, volumesv1alpha1.ExclusiveLocksPrefix+"0"
 	locks.Labels = map[string]string{volumesv1alpha1.ExclusiveLocksLabel: ""}
