@@ -191,3 +191,21 @@ func TestAnIntentNamesThePersistentVolumeThatIsGoneAndTheFinalizersOfItsAttachme
 		}
 	}
 }
+
+// The intent that the attachment was created for is gone. Nobody but its pod waits, and the hold keeps upstream from
+// deleting the attachment.
+func TestInCoexistAPodWaitsForNoAttachmentOfAGonePersistentVolume(t *testing.T) {
+	w := newWorld(t)
+	w.manage(t, managerOptions{})
+	w.node(t, "n")
+	w.ofShare(t, "first")
+	w.attacher.set("pv-first", "", true)
+	first := w.intent(t, "first", "n", "first")
+	va := w.neverAttached(t, "n")
+	w.ofShare(t, "second")
+	w.pod(t, "second", "n", "second")
+	w.vanishes(t, "pv-first")
+	w.delete(t, first)
+	gone(t, w, first)
+	gone(t, w, va)
+}

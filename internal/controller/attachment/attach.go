@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -107,5 +108,5 @@ func (at attacher) adopt(ctx context.Context, f *decision.Facts, n *decision.Nod
 		return nil
 	}
 	n.AddAttachment(va)
-	return nil
+	return noteOther(ctx, at.client, f, ptr.Deref(va.Spec.Source.PersistentVolumeName, ""))
 }

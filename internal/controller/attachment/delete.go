@@ -29,7 +29,7 @@ var errOutdated = fmt.Errorf("what the delete rests on was read more than %s ago
 // discard writes Detaching for an attachment that keeps another PersistentVolume of the same handle away, after it has
 // read live that nothing on the node names it.
 func (d detacher) discard(ctx context.Context, f *decision.Facts, s decision.Step) error {
-	free, _, err := d.live.free(ctx, s.Node, s.Attachment)
+	free, _, err := d.live.free(ctx, f, s.Node, s.Attachment)
 	if err != nil {
 		return err
 	}
@@ -58,6 +58,9 @@ func (d detacher) delete(ctx context.Context, f *decision.Facts, n *decision.Nod
 func (d detacher) deleteReleased(
 	ctx context.Context, f *decision.Facts, n *decision.Node, a *decision.Attachment,
 ) error {
+	if err := d.checkOther(ctx, f, n, a); err != nil {
+		return err
+	}
 	if f.Replace {
 		return d.deleteUnderKubelet(ctx, n, a)
 	}
@@ -87,7 +90,7 @@ func (d detacher) freeOfPods(
 	ctx context.Context, f *decision.Facts, n *decision.Node, a *decision.Attachment,
 ) (free bool, since time.Time, err error) {
 	if decision.InTheWay(f, n, a) {
-		return d.live.free(ctx, n, a)
+		return d.live.free(ctx, f, n, a)
 	}
 	return d.live.freeOfPods(ctx, f, n)
 }

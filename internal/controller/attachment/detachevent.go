@@ -45,7 +45,7 @@ func (r intentReporter) noteSilence(f *decision.Facts, n *decision.Node) time.Du
 
 // noteSilentAttach: while the driver gets other volumes attached, this one is in its queue.
 func (r intentReporter) noteSilentAttach(f *decision.Facts, n *decision.Node) time.Duration {
-	a := n.Usable()
+	a := n.Usable(f)
 	if a == nil || a.Attached || a.AttachError != nil || a.Created.IsZero() || n.State.Entry.State == handshake.Attached {
 		return 0
 	}

@@ -139,14 +139,21 @@ func (e enqueuer) attachmentChanged(ctx context.Context, before, after client.Ob
 }
 
 func (e enqueuer) addAttachmentVolume(ctx context.Context, va *storagev1.VolumeAttachment, q queue) {
-	if name := volume.AttachedUniqueName(va); name != "" || va.Spec.Source.PersistentVolumeName == nil {
-		e.add(q, name)
+	said := volume.AttachedUniqueName(va)
+	e.add(q, said)
+	if va.Spec.Source.PersistentVolumeName == nil {
 		return
 	}
+	// What its PersistentVolume is by now may be another volume, which waits for this attachment to go.
 	name := *va.Spec.Source.PersistentVolumeName
 	pv := &corev1.PersistentVolume{}
 	if err := e.client.Get(ctx, client.ObjectKey{Name: name}, pv); err == nil {
-		e.add(q, volume.UniqueNameOf(pv))
+		if other := volume.UniqueNameOf(pv); other != said {
+			e.add(q, other)
+		}
+		return
+	}
+	if said != "" {
 		return
 	}
 	// The PersistentVolume is gone: the entries that name it know the volume.

@@ -72,6 +72,11 @@ func (g gatherer) gather(ctx context.Context, name string) (*decision.Facts, err
 	}
 	for _, n := range f.Nodes {
 		g.addOwnWrites(f, n)
+		for i := range n.Attachments {
+			if err := noteOther(ctx, g.client, f, n.Attachments[i].PersistentVolume); err != nil {
+				return nil, err
+			}
+		}
 		if err := g.gatherNode(ctx, f, n, sources); err != nil {
 			return nil, err
 		}

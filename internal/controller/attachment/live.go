@@ -229,24 +229,17 @@ func (r liveReader) freeOfPods(
 }
 
 // free reports whether the attachment is of no use to pods on the node, and since when that is known: its
-// PersistentVolume is gone, or no pod names that one's claim. Unlike freeOfPods it does not ask what the kubelet lists:
-// to the kubelet all PersistentVolumes of one handle are one volume.
+// PersistentVolume is gone or another volume by now, or no pod names that one's claim. Unlike freeOfPods it does not ask
+// what the kubelet lists: to the kubelet all PersistentVolumes of one handle are one volume.
 func (r liveReader) free(
-	ctx context.Context, n *decision.Node, a *decision.Attachment,
+	ctx context.Context, f *decision.Facts, n *decision.Node, a *decision.Attachment,
 ) (free bool, since time.Time, err error) {
 	since = r.clock.Now()
-	pv := &corev1.PersistentVolume{}
-	err = r.reader.Get(ctx, client.ObjectKey{Name: a.PersistentVolume}, pv)
-	if apierrors.IsNotFound(err) {
-		return true, since, nil
-	}
-	if err != nil {
-		return false, since, fmt.Errorf("reading PersistentVolume %s: %w", a.PersistentVolume, err)
+	pv, err := r.readVolume(ctx, a.PersistentVolume)
+	if err != nil || pv == nil || volume.UniqueNameOf(pv) != f.Volume || pv.Spec.ClaimRef == nil {
+		return err == nil, since, err
 	}
 	ref := pv.Spec.ClaimRef
-	if ref == nil {
-		return true, since, nil
-	}
 	u, err := r.users.Get(ctx, usersKey(n.Name, ref.Namespace))
 	if err != nil {
 		return false, since, err

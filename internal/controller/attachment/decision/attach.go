@@ -32,7 +32,7 @@ func attachSteps(f *Facts, n *Node) []Step {
 	case !f.AttachRequired:
 		return []Step{{Act: Confirm, Node: n}}
 	}
-	a := n.Usable()
+	a := n.Usable(f)
 	switch {
 	case len(n.Attachments) == 0:
 		return []Step{{Act: Attach, Node: n}}
@@ -43,8 +43,6 @@ func attachSteps(f *Facts, n *Node) []Step {
 		return []Step{{Act: Hold, Node: n, Attachment: a}}
 	case a.Attached:
 		return []Step{{Act: Confirm, Node: n, Attachment: a}}
-	case InTheWay(f, n, a):
-		return []Step{{Act: Discard, Node: n, Attachment: a}}
 	}
 	return nil
 }

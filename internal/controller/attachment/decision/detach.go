@@ -17,7 +17,7 @@ import (
 
 // detachSteps detaches a volume and releases its intents, one step at a time.
 func detachSteps(f *Facts, p handshake.Protocol, n, chosen *Node) []Step {
-	if steps := releaseSteps(p, n, keeps(f, n, chosen)); steps != nil {
+	if steps := releaseSteps(f, p, n, keeps(f, n, chosen)); steps != nil {
 		return steps
 	}
 	for i := range n.Attachments {
@@ -49,6 +49,10 @@ func detachSteps(f *Facts, p handshake.Protocol, n, chosen *Node) []Step {
 		if !keeps(f, n, chosen) {
 			return clearAway(f, p, n)
 		}
+		if a := n.held(f); a != nil && InTheWay(f, n, a) &&
+			p.MayMarkDetaching(n.State, a.UID, false) == handshake.GuardNone {
+			return []Step{{Act: Discard, Node: n, Attachment: a}}
+		}
 	}
 	return nil
 }
@@ -68,7 +72,7 @@ func freeOrLock(f *Facts, n, chosen *Node, a *Attachment) []Step {
 // clearAway detaches what no intent wants and no entry names: in Replace everything under the shared name, and a volume
 // that the Node lists although it is not attached.
 func clearAway(f *Facts, p handshake.Protocol, n *Node) []Step {
-	a := n.held()
+	a := n.held(f)
 	if a == nil && f.Replace && (n.Managed || n.Missing) {
 		a = n.UnderSharedName(f)
 	}
@@ -86,11 +90,11 @@ func clearAway(f *Facts, p handshake.Protocol, n *Node) []Step {
 // reports it not in use at such a version has acknowledged as well: it publishes only after it has read the intent
 // live once more. An attachment without an entry was made for the intents that leave, and is detached first, unless it
 // stays for others. A policy is needed for as long as the node may have to be forced.
-func releaseSteps(p handshake.Protocol, n *Node, kept bool) []Step {
+func releaseSteps(f *Facts, p handshake.Protocol, n *Node, kept bool) []Step {
 	idle := kept && n.State.Reported && (!n.State.InUse() || n.KubeletUses)
 	evidence := n.State.Entry.Forced || !n.State.Exists && n.Missing
 	free := p.MayReleaseIntent(n.State, idle, evidence) == handshake.GuardNone &&
-		(kept || n.State.Entry.State != handshake.Absent || n.held() == nil)
+		(kept || n.State.Entry.State != handshake.Absent || n.held(f) == nil)
 	var intents []*Intent
 	for _, i := range n.Leaving {
 		if i.Object.Spec.DetachPolicy != nil && awaitsLook(p.Kubelet, p, n) {

@@ -88,7 +88,7 @@ func EvidenceDue(f *Facts, p handshake.Protocol, n *Node) time.Duration {
 		return 0
 	}
 	foreign := f.Replace && n.Missing && len(n.Attachments) > 0
-	if n.State.Entry.State == handshake.Absent && n.held() == nil && !foreign {
+	if n.State.Entry.State == handshake.Absent && n.held(f) == nil && !foreign {
 		return 0
 	}
 	return n.EvidenceDue

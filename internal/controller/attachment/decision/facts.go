@@ -49,6 +49,8 @@ type Facts struct {
 	Bound []types.NamespacedName
 	// Claims are the claims that its PersistentVolumes are bound to, by the PersistentVolume's name; nil for none.
 	Claims map[string]*types.NamespacedName
+	// Others are PersistentVolumes that attachments name and that are of another volume: its unique name by theirs.
+	Others map[string]string
 	// Nodes in order of name: every node that has anything to do with the volume.
 	Nodes []*Node
 }
@@ -67,6 +69,8 @@ type Attachment struct {
 	Finalizers      []string
 	// PersistentVolume that it names; empty for a volume that a pod has in itself.
 	PersistentVolume string
+	// Volume is the unique name that it says itself; empty where it says none.
+	Volume string
 	// Held: an intent counts on it.
 	Held bool
 	handshake.Attachment

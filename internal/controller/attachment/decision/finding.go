@@ -43,7 +43,7 @@ func FindingOf(f *Facts, n *Node, i *Intent) *Finding {
 	}
 	for _, find := range []func(*Facts, *Node, *Intent) *Finding{
 		findRefusal, findAgent, findEarlier, findTaint, findObstacle, findLock, findHolder, findLimit, findPolicies,
-		findInTheWay,
+		findAnother, findInTheWay,
 	} {
 		if found := find(f, n, i); found != nil {
 			return found
@@ -189,7 +189,7 @@ func findPolicies(f *Facts, _ *Node, _ *Intent) *Finding {
 
 // findProgress: all that is left to wait for is the driver's attacher.
 func findProgress(f *Facts, n *Node) *Finding {
-	a := n.Usable()
+	a := n.Usable(f)
 	switch {
 	case a == nil && len(n.Attachments) > 0:
 		return not(volumesv1alpha1.ReasonDetaching, "an earlier attachment to node %s is being detached", n.Name)

@@ -96,10 +96,10 @@ func (n *Node) AttachmentNamed(name string) *Attachment {
 	return nil
 }
 
-// held returns an attachment that Hawser counts on and that is not going away; nil when there is none.
-func (n *Node) held() *Attachment {
+// held returns an attachment that Hawser counts on for this volume and that is not going away; nil when there is none.
+func (n *Node) held(f *Facts) *Attachment {
 	for i := range n.Attachments {
-		if a := &n.Attachments[i]; a.Held && !a.Terminating {
+		if a := &n.Attachments[i]; a.Held && !a.Terminating && !f.ofAnother(a) {
 			return a
 		}
 	}
@@ -107,12 +107,12 @@ func (n *Node) held() *Attachment {
 }
 
 // Usable returns the attachment that an intent may count on: one that stays, preferably held already.
-func (n *Node) Usable() *Attachment {
-	if a := n.held(); a != nil && a.UID != n.Detaching() {
+func (n *Node) Usable(f *Facts) *Attachment {
+	if a := n.held(f); a != nil && a.UID != n.Detaching() && !f.attachesAnother(a) {
 		return a
 	}
 	for i := range n.Attachments {
-		if a := &n.Attachments[i]; !a.Terminating && a.UID != n.Detaching() {
+		if a := &n.Attachments[i]; !a.Terminating && a.UID != n.Detaching() && !f.ofAnother(a) && !f.attachesAnother(a) {
 			return a
 		}
 	}
@@ -124,7 +124,7 @@ func (n *Node) Usable() *Attachment {
 func (n *Node) UnderSharedName(f *Facts) *Attachment {
 	name := volume.AttachmentName(f.Driver, f.VolumeHandle, n.Name)
 	for i := range n.Attachments {
-		if a := &n.Attachments[i]; a.Name == name && !a.Terminating {
+		if a := &n.Attachments[i]; a.Name == name && !a.Terminating && !f.ofAnother(a) {
 			return a
 		}
 	}
@@ -216,6 +216,7 @@ func (n *Node) AddAttachment(va *storagev1.VolumeAttachment) {
 		PublishContext: va.Status.AttachmentMetadata,
 	}
 	a.Held, a.Created = IsHeld(va), va.CreationTimestamp.Time
+	a.Volume = volume.AttachedUniqueName(va)
 	a.PersistentVolume = ptr.Deref(va.Spec.Source.PersistentVolumeName, "")
 	if va.DeletionTimestamp != nil {
 		a.Deleted = va.DeletionTimestamp.Time
