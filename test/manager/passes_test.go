@@ -73,8 +73,8 @@ func TestACreateAndADeleteTakeFewPasses(t *testing.T) {
 		change         func(*volumesv1alpha1.VolumeAttachmentIntent)
 		create, remove cost
 	}{
-		{"Published", func(*volumesv1alpha1.VolumeAttachmentIntent) {}, cost{18, 5.5}, cost{11, 4.5}},
-		{"Attached", setOnlyAttached, cost{12, 4.5}, cost{8, 3.5}},
+		{"Published", func(*volumesv1alpha1.VolumeAttachmentIntent) {}, cost{18, 5.5}, cost{12, 4.5}},
+		{"Attached", setOnlyAttached, cost{12, 4.5}, cost{9, 3.5}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			measurePasses(t, w, requests, test.change, test.create, test.remove)

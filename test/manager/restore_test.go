@@ -161,12 +161,14 @@ func aVolumeInUseOnAnotherNodeIsDetachedFirst(t *testing.T, w *world) {
 
 func aSessionNamesTheVolumeThatTwoNodesUse(t *testing.T, w *world) {
 	_, stop := w.manage(t, managerOptions{})
-	w.node(t, "one")
+	reporter := w.node(t, "one")
 	w.bareNode(t, "another")
 	w.keepRenewing(t, "another")
 	w.volume(t, "both", volumeOptions{})
 	x := w.wantAttached(t, "", "both", "both", "one")
 	x.awaitAttached(t)
+	reporter.stop() // what it reports is written below
+	w.keepRenewing(t, "one")
 	one, another := w.state(t, "one"), w.state(t, "another")
 	stop()
 
