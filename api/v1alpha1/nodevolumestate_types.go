@@ -219,6 +219,11 @@ type NodeVolumeSummary struct {
 	// +kubebuilder:validation:Minimum=0
 	// +required
 	Orphaned int32 `json:"orphaned"`
+	// directories counts the directories of intents that pods have. The agent reports at once that there are some, or
+	// none any more, and a number between with whatever it reports next.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Directories int32 `json:"directories,omitempty"`
 }
 
 // AgentProtocol holds the agent's registers of one node.

@@ -149,6 +149,7 @@ func New(o Options) (*Agent, error) {
 	}}
 	a.pods = record.NewPodBinds(record.PodBindStore{Dir: a.paths.PodBinds(), Replace: o.Host.ReplaceFile})
 	a.steps.Pods = a.pods
+	a.node.Directories, a.pods.DirectoriesChanged = a.pods.CountDirectories, a.state.ReportSoon
 	a.plugin = a.newPodPlugin()
 	a.steps.Directories = a.plugin
 	a.state.Read, a.state.Write = a.session.ReadState, a.session.WriteState

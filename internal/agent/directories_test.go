@@ -125,6 +125,10 @@ func testDirectoryFollows(t *testing.T, c *cluster) {
 	n.ready(db)
 	p := n.directory("web", "app=db", nil)
 	p.opened(a)
+	directories := func(want int32) func(*volumesv1alpha1.NodeVolumeState) bool {
+		return func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Status.Summary.Directories == want }
+	}
+	n.state("the directory is counted", directories(1))
 	p.holds(shows{db: v})
 	web := n.want(other, "second", labelled("web"))
 	n.ready(web)
@@ -142,6 +146,7 @@ func testDirectoryFollows(t *testing.T, c *cluster) {
 	p.holds(shows{web: other})
 	p.endedBeside(a)
 	p.nothing()
+	n.state("no directory is left", directories(0))
 	n.ready(web)
 	n.release(web)
 	n.gone(other)

@@ -128,6 +128,9 @@ func stripState(state *volumesv1alpha1.NodeVolumeState) {
 		}
 		status.Volumes = append(status.Volumes, volume)
 	}
+	if s := state.Status.Summary; s != nil && s.Directories > 0 {
+		status.Summary = &volumesv1alpha1.NodeVolumeSummary{Directories: s.Directories}
+	}
 	state.Spec, state.Status = spec, status
 }
 

@@ -110,7 +110,7 @@ func (r remover) refuseNew(ctx context.Context, vm *volumesv1alpha1.VolumeManage
 // nothing else is left, they go without Drain too.
 func (u used) drains(vm *volumesv1alpha1.VolumeManager) bool {
 	return vm.Spec.Removal == volumesv1alpha1.RemovalDrain ||
-		u.known && len(u.uses) == 0 && len(u.pods) == 0 && len(u.intents) > 0
+		u.known && len(u.uses) == 0 && u.noPods() && len(u.intents) > 0
 }
 
 // drain keeps the installation, which has to release the volumes, and lets go of intents if that is wanted.
@@ -137,6 +137,8 @@ func waitsFor(vm *volumesv1alpha1.VolumeManager, u used) *metav1.Condition {
 		return notRemoved(volumesv1alpha1.ReasonVolumesInUse, "%s. Release them, or set spec.removal to Drain", u.left())
 	case len(u.uses) == 0 && len(u.pods) > 0:
 		return notRemoved(volumesv1alpha1.ReasonDraining, "%s. Delete them; no new ones are accepted", u.left())
+	case len(u.uses) == 0 && len(u.directories) > 0:
+		return notRemoved(volumesv1alpha1.ReasonDraining, "%s. Delete the Node of a machine that is gone", u.left())
 	case len(u.uses) == 0:
 		return notRemoved(volumesv1alpha1.ReasonDraining, "waiting for the end of %d intent(s) of pods", len(u.intents))
 	case vm.Spec.AttachMode == volumesv1alpha1.AttachReplace:
@@ -154,6 +156,9 @@ func (u used) left() string {
 	}
 	if len(u.pods) > 0 {
 		left = append(left, usage.PodsMessage(u.pods))
+	}
+	if len(u.directories) > 0 && len(u.pods) == 0 {
+		left = append(left, usage.DirectoriesMessage(u.directories))
 	}
 	return strings.Join(left, ". ")
 }

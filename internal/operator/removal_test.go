@@ -148,6 +148,15 @@ func newIntent(name string) *volumesv1alpha1.VolumeAttachmentIntent {
 	return intent
 }
 
+// reportDirectories does what the agent of the node does.
+func (s server) reportDirectories(t *testing.T, node string, directories int32) {
+	t.Helper()
+	state := &volumesv1alpha1.NodeVolumeState{}
+	check(t, s.admin.Get(t.Context(), types.NamespacedName{Name: node}, state))
+	state.Status.Summary = &volumesv1alpha1.NodeVolumeSummary{Directories: directories}
+	check(t, s.admin.Status().Update(t.Context(), state))
+}
+
 // release does what the manager does once a volume is released.
 func (s server) release(t *testing.T, object client.Object) {
 	t.Helper()
@@ -347,7 +356,13 @@ func (s server) testDrain(t *testing.T) {
 	s.awaitCondition(t, "Removed", "False", "Draining", "1 pod(s) with inline volumes, which the kubelet unmounts only "+
 		"through Hawser: pod default/mounted on node node-b. Delete them")
 	s.expectGates(t, gated, "example.com/queue", volumesv1alpha1.PlacementGate)
+	// The kubelet unmounts what a pod had after the pod has ended.
+	s.reportDirectories(t, "node-a", 1)
 	check(t, s.admin.Delete(t.Context(), mounted, client.GracePeriodSeconds(0)))
+	s.awaitCondition(t, "Removed", "False", "Draining", "directories of intents on 1 node(s), which the agents remove "+
+		"once the kubelet has ended their pods: 1 on node node-a. Delete the Node of a machine that is gone")
+	s.expectGates(t, gated, "example.com/queue", volumesv1alpha1.PlacementGate)
+	s.reportDirectories(t, "node-a", 0)
 	s.await(t, podKind, "default", "gated", "its gate is lifted", func(o *unstructured.Unstructured) bool {
 		gates, _, _ := unstructured.NestedSlice(o.Object, "spec", "schedulingGates")
 		return len(gates) == 1

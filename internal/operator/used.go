@@ -34,11 +34,16 @@ type used struct {
 	intents []volumesv1alpha1.VolumeAttachmentIntent
 	// pods that may have inline volumes mounted. They are only searched for once the VolumeManager is deleted.
 	pods []string
+	// directories that agents have yet to remove.
+	directories []string
 }
 
 func (u used) nothing() bool {
-	return u.known && len(u.uses) == 0 && len(u.intents) == 0 && len(u.pods) == 0
+	return u.known && len(u.uses) == 0 && len(u.intents) == 0 && u.noPods()
 }
+
+// noPods have or had anything that agents have yet to take away.
+func (u used) noPods() bool { return len(u.pods) == 0 && len(u.directories) == 0 }
 
 // findUsed reads from the cache what is wanted, attached and in use. Once the kind of intents is gone, so is every
 // intent with its finalizer.
@@ -66,10 +71,12 @@ func (r *Reconciler) findUsed(ctx context.Context, vm *volumesv1alpha1.VolumeMan
 	if err != nil {
 		return used{}, err
 	}
-	return used{known: true, intents: intents.Items, uses: usage.Find(usage.Facts{Replace: replace,
-		Intents: intents.Items, States: states.Items, NodeExists: func(name string) bool {
-			return !apierrors.IsNotFound(r.Cache.Get(ctx, types.NamespacedName{Name: name}, &corev1.Node{}))
-		}})}, nil
+	exists := func(name string) bool {
+		return !apierrors.IsNotFound(r.Cache.Get(ctx, types.NamespacedName{Name: name}, &corev1.Node{}))
+	}
+	return used{known: true, intents: intents.Items, directories: usage.Directories(states.Items, exists),
+		uses: usage.Find(usage.Facts{Replace: replace, Intents: intents.Items, States: states.Items, NodeExists: exists}),
+	}, nil
 }
 
 // mayReplace reports whether a manager may run in attach mode Replace. Its role stays until none does.

@@ -25,6 +25,8 @@ var ErrUnpublishing = errors.New("the publication is being undone")
 // bind can be added to it.
 type PodBinds struct {
 	store PodBindStore
+	// DirectoriesChanged is called when a pod has the first directory, and when none has one any more. Nil is allowed.
+	DirectoriesChanged func()
 
 	mu sync.Mutex
 	// binds by target.
@@ -95,25 +97,26 @@ var ErrTooManyPlaces = fmt.Errorf("the node shows at most %d volumes in the dire
 // Add adds the bind, and returns once it is on the disk. It is ErrUnpublishing while the publication is undone,
 // ErrOtherPod if the volume allows a single pod and another one has it, and ErrTooManyPlaces.
 func (p *PodBinds) Add(b PodBind, single bool) error {
-	before, had, err := p.reserve(b, single)
+	var before PodBind
+	var had bool
+	var err error
+	p.change(func() { before, had, err = p.reserve(b, single) })
 	if err != nil {
 		return err
 	}
 	if err = p.store.Save(b); err == nil {
 		return nil
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if delete(p.binds, b.Target); had {
-		p.binds[b.Target] = before
-	}
+	p.change(func() {
+		if delete(p.binds, b.Target); had {
+			p.binds[b.Target] = before
+		}
+	})
 	return err
 }
 
-// reserve adds the bind in memory, and returns the one that it replaces.
+// reserve adds the bind in memory, and returns the one that it replaces. The caller holds the lock.
 func (p *PodBinds) reserve(b PodBind, single bool) (before PodBind, had bool, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if p.undone[b.publication()] > 0 {
 		return before, false, ErrUnpublishing
 	}
@@ -139,15 +142,42 @@ func (p *PodBinds) Remove(target string) error {
 	if err := p.store.Remove(target); err != nil {
 		return err
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.binds, target)
+	p.change(func() { delete(p.binds, target) })
 	return nil
 }
 
 // OfVolume lists the binds of the volume in the order of their targets.
 func (p *PodBinds) OfVolume(name string) []PodBind {
 	return p.all(func(b PodBind) bool { return b.VolumeName == name })
+}
+
+// change what is in memory, and call DirectoriesChanged where it has to be.
+func (p *PodBinds) change(change func()) {
+	p.mu.Lock()
+	before := p.countDirectories()
+	change()
+	after := p.countDirectories()
+	p.mu.Unlock()
+	if (before == 0) != (after == 0) && p.DirectoriesChanged != nil {
+		p.DirectoriesChanged()
+	}
+}
+
+// CountDirectories counts the directories of pods.
+func (p *PodBinds) CountDirectories() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.countDirectories()
+}
+
+func (p *PodBinds) countDirectories() int {
+	n := 0
+	for b := range maps.Values(p.binds) {
+		if b.IsDirectory() {
+			n++
+		}
+	}
+	return n
 }
 
 // Directories lists the directories of pods in the namespace, in the order of their targets.

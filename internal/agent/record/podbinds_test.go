@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -33,6 +34,39 @@ func newBinds(t *testing.T) (*PodBinds, PodBindStore) {
 func bindOf(pod string) PodBind {
 	return PodBind{Target: "/pods/" + pod, Pod: PodReference{Namespace: "shop", Name: pod, UID: types.UID("uid-" + pod)},
 		Intent: shopData, VolumeName: "v", Source: "7:0/"}
+}
+
+func TestThatThereAreDirectoriesIsReported(t *testing.T) {
+	binds, _ := newBinds(t)
+	var reported []int
+	binds.DirectoriesChanged = func() { reported = append(reported, binds.CountDirectories()) }
+	directory := func(pod string) PodBind {
+		return PodBind{Target: "/pods/" + pod, Directory: "/pods/" + pod}
+	}
+	place := PodBind{Target: "/pods/one/data", Directory: "/pods/one", VolumeName: "v"}
+	for _, b := range []PodBind{bindOf("web"), directory("one"), directory("other"), directory("one"), place} {
+		if err := binds.Add(b, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := binds.CountDirectories(); n != 2 {
+		t.Errorf("%d directories, want 2: neither a pod's volume nor a place is one", n)
+	}
+	for _, target := range []string{"/pods/one", place.Target, "/pods/other", "/pods/other"} {
+		if err := binds.Remove(target); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []int{1, 0}; !slices.Equal(reported, want) {
+		t.Errorf("reported numbers of directories %v, want %v", reported, want)
+	}
+	binds.store.Replace = func(string, []byte) error { return errors.New("no space left on device") }
+	if err := binds.Add(directory("unrecorded"), false); err == nil {
+		t.Error("adding a directory that cannot be recorded: no error, want one")
+	}
+	if want := []int{1, 0, 1, 0}; !slices.Equal(reported, want) {
+		t.Errorf("reported numbers of directories %v, want %v", reported, want)
+	}
 }
 
 func TestAPodAndTheEndOfItsPublicationDoNotCross(t *testing.T) {

@@ -24,6 +24,8 @@ type Node struct {
 	// Drivers are those that are registered.
 	Drivers  func() []volumesv1alpha1.NodeDriver
 	Observer *kubelet.Observer
+	// Directories counts those of pods.
+	Directories func() int
 
 	mu sync.Mutex
 	// Broken are unreadable records whose volume is not known.
@@ -72,7 +74,8 @@ func (n *Node) Render(nvs *volumesv1alpha1.NodeVolumeState, reports map[string]V
 		}
 	}
 	slices.Sort(names)
-	summary := volumesv1alpha1.NodeVolumeSummary{Attached: int32(len(nvs.Spec.Attachments))}
+	summary := volumesv1alpha1.NodeVolumeSummary{Attached: int32(len(nvs.Spec.Attachments)),
+		Directories: int32(n.Directories())}
 	s.Volumes, s.MountTableReleases = nil, n.MountTableReleases(nvs, reports)
 	for _, name := range names {
 		r := reports[name]

@@ -38,12 +38,36 @@ func Running(pods []corev1.Pod) []string {
 	return names
 }
 
+// Directories are the directories of intents that the agents have yet to remove, by node: the kubelet asks for that
+// after the pods have ended. A node that is gone has none.
+func Directories(states []volumesv1alpha1.NodeVolumeState, nodeExists func(string) bool) []string {
+	var left []string
+	for i := range states {
+		s := &states[i]
+		if n := s.Status.Summary; n != nil && n.Directories > 0 && nodeExists(s.Name) {
+			left = append(left, fmt.Sprintf("%d on node %s", n.Directories, s.Name))
+		}
+	}
+	slices.Sort(left)
+	return left
+}
+
+// DirectoriesMessage counts the nodes and names some.
+func DirectoriesMessage(left []string) string {
+	return fmt.Sprintf("directories of intents on %d node(s), which the agents remove once the kubelet has ended their "+
+		"pods: %s", len(left), some(left))
+}
+
 // PodsMessage counts the pods and names some.
 func PodsMessage(names []string) string {
+	return fmt.Sprintf("%d pod(s) with inline volumes, which the kubelet unmounts only through Hawser: %s", len(names),
+		some(names))
+}
+
+func some(names []string) string {
 	list := names[:min(len(names), mostNames)]
 	if more := len(names) - len(list); more > 0 {
 		list = append(slices.Clone(list), fmt.Sprintf("and %d more", more))
 	}
-	return fmt.Sprintf("%d pod(s) with inline volumes, which the kubelet unmounts only through Hawser: %s", len(names),
-		strings.Join(list, "; "))
+	return strings.Join(list, "; ")
 }

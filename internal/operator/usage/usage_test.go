@@ -156,6 +156,17 @@ func TestPodsWithInlineVolumesAreNamedWhileTheyRun(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("pods with inline volumes %q, want %q", got, want)
 	}
+	exists := func(node string) bool { return node != "gone" }
+	var states []volumesv1alpha1.NodeVolumeState
+	for node, directories := range map[string]int32{"node-b": 2, "node-a": 1, "none": 0, "gone": 3} {
+		s := volumesv1alpha1.NodeVolumeState{}
+		s.Name, s.Status.Summary = node, &volumesv1alpha1.NodeVolumeSummary{Directories: directories}
+		states = append(states, s)
+	}
+	left := Directories(append(states, volumesv1alpha1.NodeVolumeState{}), exists)
+	if want := []string{"1 on node node-a", "2 on node node-b"}; !reflect.DeepEqual(left, want) {
+		t.Errorf("directories that agents have yet to remove %q, want %q", left, want)
+	}
 	message := PodsMessage([]string{"1", "2", "3", "4", "5", "6", "7"})
 	if !strings.Contains(message, "7 pod(s)") || !strings.HasSuffix(message, "1; 2; 3; 4; 5; and 2 more") {
 		t.Errorf("message %q, want that it counts seven pods and names five", message)
