@@ -12,10 +12,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/test/csiloop/faults"
 	"github.com/hawser-io/hawser/test/csiloop/ledger"
 	"github.com/hawser-io/hawser/test/system"
@@ -105,6 +107,8 @@ func TestAPodDeletedWithForceKeepsItsVolumeUntilItsStoppedKubeletIsBackAndHasRel
 
 // TestAVolumeIsTakenFromAStoppedKubeletOnlyOnceTheNodeIsOutOfService leaves the container running. After the
 // detach, its writes do not reach the volume any more.
+// TestAVolumeIsTakenFromAStoppedKubeletOnlyOnceTheNodeIsOutOfService: while the agent of the machine is heard, the
+// taint is wrong, and it stays void until it is set again.
 func TestAVolumeIsTakenFromAStoppedKubeletOnlyOnceTheNodeIsOutOfService(t *testing.T) {
 	reportsOften(t)
 	v := newVolume(t, corev1.PersistentVolumeFilesystem)
@@ -115,8 +119,39 @@ func TestAVolumeIsTakenFromAStoppedKubeletOnlyOnceTheNodeIsOutOfService(t *testi
 	if err := sys.Kill(system.Kubelet(nodeA)); err != nil {
 		t.Fatal(err)
 	}
-	back := func() { startAgain(t, system.Kubelet(nodeA)) }
-	v.comeBack(back, v.takeOver())
+	programs := []string{system.Kubelet(nodeA)}
+	contradicted := func() {}
+	if os.Getenv(attachVariable) == hawser {
+		programs = append(programs, system.Agent(nodeA))
+		contradicted = v.taintContradicted
+	}
+	back := func() {
+		for _, name := range programs {
+			startAgain(t, name)
+		}
+	}
+	v.comeBack(back, v.takeOver(contradicted))
+}
+
+// taintContradicted waits until the agent of node A has contradicted the taint, and checks that this moves nothing. It
+// then ends the agent, and sets the taint again.
+func (v *volume) taintContradicted() {
+	v.t.Helper()
+	_, err := system.Await(limited(v.t), sys, &volumesv1alpha1.NodeVolumeStateList{}, client.ObjectKey{Name: nodeA},
+		func(s *volumesv1alpha1.NodeVolumeState) bool {
+			return s != nil && meta.IsStatusConditionFalse(s.Status.Conditions, volumesv1alpha1.ConditionTaintConsistent)
+		})
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	if nodes := v.attachedTo(); !slices.Equal(nodes, []string{nodeA}) {
+		v.t.Errorf("volume %s is attached to %v, want %s alone while the agent there is heard", v.handle, nodes, nodeA)
+	}
+	if err := sys.Kill(system.Agent(nodeA)); err != nil {
+		v.t.Fatal(err)
+	}
+	taint(v.t, nodeA)
+	taint(v.t, nodeA, outOfService)
 }
 
 // TestAVolumeIsTakenFromAMachineWithoutPowerOnlyOnceTheNodeIsOutOfService ends everything on the node at once.
@@ -131,7 +166,7 @@ func TestAVolumeIsTakenFromAMachineWithoutPowerOnlyOnceTheNodeIsOutOfService(t *
 	if err := ledger.NoteReboot(sys.BackingDir(), nodeA); err != nil {
 		t.Fatal(err)
 	}
-	holder := v.takeOver()
+	holder := v.takeOver(func() {})
 	taint(t, nodeA)
 	// At its start the kubelet finds its records of the old mount, and a pod that waits for the volume.
 	// A controller that evicts may still see the taint.
@@ -144,8 +179,8 @@ func TestAVolumeIsTakenFromAMachineWithoutPowerOnlyOnceTheNodeIsOutOfService(t *
 }
 
 // takeOver waits until node A is not Ready, and checks that this alone moves nothing. It then puts the node out
-// of service, and a pod on node B gets the volume.
-func (v *volume) takeOver() *corev1.Pod {
+// of service, and a pod on node B gets the volume once tainted was called.
+func (v *volume) takeOver(tainted func()) *corev1.Pod {
 	v.t.Helper()
 	second := v.pod(nodeB, v.read("kept"), v.write("KEPT"))
 	v.refused(second)
@@ -158,8 +193,8 @@ func (v *volume) takeOver() *corev1.Pod {
 		v.t.Errorf("volume %s is attached to %v, want %s alone before it is out of service", v.handle, nodes, nodeA)
 	}
 	v.t.Cleanup(func() { taint(v.t, nodeA) })
-	taint(v.t, nodeA,
-		corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute})
+	taint(v.t, nodeA, outOfService)
+	tainted()
 	runs(v.t, second)
 	return second
 }
@@ -182,6 +217,10 @@ func (v *volume) comeBack(start func(), holder *corev1.Pod) {
 	}
 	remove(v.t, holder)
 	runs(v.t, v.pod(nodeA, v.read("KEPT")))
+}
+
+var outOfService = corev1.Taint{
+	Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute,
 }
 
 // taint sets the out-of-service taint of a node or, without taints, removes it.
