@@ -137,13 +137,16 @@ func TestAVolumeIsTakenFromAStoppedKubeletOnlyOnceTheNodeIsOutOfService(t *testi
 // then ends the agent, and sets the taint again.
 func (v *volume) taintContradicted() {
 	v.t.Helper()
-	_, err := system.Await(limited(v.t), sys, &volumesv1alpha1.NodeVolumeStateList{}, client.ObjectKey{Name: nodeA},
-		func(s *volumesv1alpha1.NodeVolumeState) bool {
-			return s != nil && meta.IsStatusConditionFalse(s.Status.Conditions, volumesv1alpha1.ConditionTaintConsistent)
-		})
-	if err != nil {
-		v.t.Fatal(err)
+	await := func(done func(*volumesv1alpha1.NodeVolumeState) bool) {
+		v.t.Helper()
+		if _, err := system.Await(limited(v.t), sys, &volumesv1alpha1.NodeVolumeStateList{},
+			client.ObjectKey{Name: nodeA}, done); err != nil {
+			v.t.Fatal(err)
+		}
 	}
+	await(func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return s != nil && meta.IsStatusConditionFalse(s.Status.Conditions, volumesv1alpha1.ConditionTaintConsistent)
+	})
 	if nodes := v.attachedTo(); !slices.Equal(nodes, []string{nodeA}) {
 		v.t.Errorf("volume %s is attached to %v, want %s alone while the agent there is heard", v.handle, nodes, nodeA)
 	}
@@ -151,6 +154,7 @@ func (v *volume) taintContradicted() {
 		v.t.Fatal(err)
 	}
 	taint(v.t, nodeA)
+	await(func(s *volumesv1alpha1.NodeVolumeState) bool { return s != nil && s.Status.Node.OutOfService == nil })
 	taint(v.t, nodeA, outOfService)
 }
 

@@ -132,7 +132,8 @@ func showTaint(nvs *volumesv1alpha1.NodeVolumeState) {
 
 func taintContradicted(node string) string {
 	return fmt.Sprintf("node %[1]s carries the taint %[2]s, but its agent has reported since: "+
-		"the taint forces no detach until it is removed and set again, and nothing new is attached to the node meanwhile. "+
+		"the taint forces no detach until it is removed, status.node.outOfService is gone and the taint is set again, and "+
+		"nothing new is attached to the node meanwhile. "+
 		"If the machine runs, remove the taint: kubectl taint node %[1]s %[2]s-", node, corev1.TaintNodeOutOfService)
 }
 
