@@ -81,16 +81,26 @@ func (o *Observer) drain() {
 	}
 }
 
-// observeOnce observes once. An observation that hangs blocks only this loop, and the node's conditions report it.
+// looked is what a look at the node has found, and the observation before it.
+type looked struct {
+	last, now Observation
+	err       error
+}
+
+// observeOnce observes once. An observation that hangs blocks only this loop, and the node's conditions report it. When
+// ctx has ended, another agent may work on the node: what is found then is neither taken in nor written.
 func (o *Observer) observeOnce(ctx context.Context) {
-	done := make(chan error, 1)
-	go func() { done <- o.observe() }()
+	done := make(chan looked, 1)
+	go func() { done <- o.look() }()
 	patience := o.Clock.NewTimer(slowObservation)
 	defer patience.Stop()
 	for {
 		select {
-		case err := <-done:
-			o.observed(err)
+		case found := <-done:
+			if found.err == nil {
+				found.err = o.accept(found.last, found.now)
+			}
+			o.observed(found.err)
 			return
 		case <-ctx.Done():
 			return
@@ -159,14 +169,14 @@ func sourcesOf(uses map[string]TrackedUse) []Source {
 	return sources
 }
 
-// observe observes once: the version of the spec is read first, then the mount table is read, then the records.
-func (o *Observer) observe() error {
+// look reads the version of the spec first, then the mount table, then the records.
+func (o *Observer) look() looked {
 	nvs := o.Reports.Newest()
 	last, _ := o.Latest()
 	own := o.Store.Known()
 	table, err := o.Mounts.Table()
 	if err != nil {
-		return err
+		return looked{err: err}
 	}
 	watched := map[string]bool{}
 	signs := Look(o.Paths.Kubelet, table, sourcesOf(last.Uses), func(dir string) error {
@@ -187,7 +197,7 @@ func (o *Observer) observe() error {
 	for _, s := range strange {
 		now.Unattributed = append(now.Unattributed, fmt.Sprintf("%s: %s", s.Path, s.Reason()))
 	}
-	return o.accept(last, now)
+	return looked{last: last, now: now}
 }
 
 // accept makes the observation the latest one, and has what changed reported and reconciled.
