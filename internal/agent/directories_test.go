@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/record"
@@ -28,21 +29,25 @@ import (
 
 func TestPodsHaveDirectoriesOfIntents(t *testing.T) {
 	runAll(t, map[string]func(*testing.T, *cluster){
-		"volumes come, go and are relabelled while the pod runs":                      testDirectoryFollows,
-		"a volume that a process uses stays until it lets go":                         testDirectoryHeld,
-		"a pod that reads only gets its volumes read-only, and a new one as well":     testDirectoryReadOnly,
-		"what happened while no agent ran is made up for":                             testDirectoryRestart,
-		"the record of a directory that is lost is found in the mount table":          testDirectoryRecordLost,
-		"a volume that was forced away goes, and comes again on its next attachment":  testDirectoryForcedAway,
-		"a pod that cannot have a directory is refused with the reason":               testDirectoryRefused,
-		"the end of the pod waits for what is mounted in its directory by others":     testDirectoryForeignMount,
-		"a volume that a directory shows is one of a pod, also for its figures":       testDirectoryFigures,
-		"the record of a part of a volume has the whole volume":                       testDirectoryPart,
-		"a volume that hangs keeps neither pod nor other volumes":                     testDirectoryHangs,
-		"a node with SELinux has directories that are read-only alone":                testDirectorySELinux,
-		"one event names all containers that receive no mounts":                       testDirectoryDeaf,
-		"a volume that another pod has alone is named in an event":                    testDirectoryOtherPod,
-		"an intent of a pod, one for less, or of another label is not in a directory": testDirectorySelects,
+		"volumes come, go and are relabelled while the pod runs":                        testDirectoryFollows,
+		"a volume that a process uses stays until it lets go":                           testDirectoryHeld,
+		"a pod that reads only gets its volumes read-only, and a new one as well":       testDirectoryReadOnly,
+		"what happened while no agent ran is made up for":                               testDirectoryRestart,
+		"the record of a directory that is lost is found in the mount table":            testDirectoryRecordLost,
+		"a volume that was forced away goes, and comes again on its next attachment":    testDirectoryForcedAway,
+		"a pod that cannot have a directory is refused with the reason":                 testDirectoryRefused,
+		"the end of the pod waits for what is mounted in its directory by others":       testDirectoryForeignMount,
+		"a volume of which the kernel may not report all uses stays until the pod ends": testDirectoryUntilEnd,
+		"a container that is added later keeps the volumes":                             testDirectoryDebugged,
+		"a volume without a device of its own stays until the pod ends":                 testDirectoryDeviceless,
+		"a mount that a stranger has removed from a directory comes back":               testDirectoryShownAgain,
+		"a volume that a directory shows is one of a pod, also for its figures":         testDirectoryFigures,
+		"the record of a part of a volume has the whole volume":                         testDirectoryPart,
+		"a volume that hangs keeps neither pod nor other volumes":                       testDirectoryHangs,
+		"a node with SELinux has directories that are read-only alone":                  testDirectorySELinux,
+		"one event names all containers that receive no mounts":                         testDirectoryDeaf,
+		"a volume that another pod has alone is named in an event":                      testDirectoryOtherPod,
+		"an intent of a pod, one for less, or of another label is not in a directory":   testDirectorySelects,
 	})
 }
 
@@ -182,6 +187,77 @@ func testDirectoryHeld(t *testing.T, c *cluster) {
 	p.holds(nil)
 	p.ended(a)
 	p.nothingLeft()
+}
+
+// staysUntilEnd releases the intent, and checks that its volume stays in the directory until the pod ends. The condition
+// names the pod, since when it is there, who ends the wait, and why.
+func (p testPod) staysUntilEnd(v testVolume, i *volumesv1alpha1.VolumeAttachmentIntent, a *running, because string) {
+	p.t.Helper()
+	p.update(i, labelled("web"))
+	p.noted(a, "VolumeHeld", "waiting until pod default/"+p.name, because)
+	p.release(i)
+	p.intent(i, "waiting for the end of the pod", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+		c := meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionPublished)
+		return c != nil && c.Reason == volumesv1alpha1.ReasonUsedByPods &&
+			strings.Contains(c.Message, "pod default/"+p.name) && strings.Contains(c.Message, because) &&
+			strings.Contains(c.Message, "deleting it") && i.Status.LastError != nil && i.Status.LastError.NextAttemptTime == nil
+	})
+	p.notCalled("unpublish vol")
+	p.holds(shows{i: v})
+	p.endedBeside(a)
+	p.gone(v)
+	p.calledTimes("unpublish vol", 1)
+	p.nothingLeft()
+}
+
+func testDirectoryUntilEnd(t *testing.T, c *cluster) {
+	n, v, a := c.attached(t)
+	i := n.want(v, "data", labelled("db"))
+	n.ready(i)
+	p := n.directory("web", "app=db", func(p *corev1.Pod) {
+		p.Spec.InitContainers = []corev1.Container{{Name: "first", Image: "none",
+			VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}}}
+	})
+	p.opened(a)
+	p.holds(shows{i: v})
+	p.staysUntilEnd(v, i, a, "container first mounts volume data without mountPropagation")
+}
+
+func testDirectoryDebugged(t *testing.T, c *cluster) {
+	p, v, i, a := c.shown(t)
+	pod := &corev1.Pod{}
+	p.must(p.client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: p.name}, pod))
+	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+		Name: "debug", Image: "none", TerminationMessagePolicy: corev1.TerminationMessageReadFile,
+		SecurityContext: &corev1.SecurityContext{Privileged: ptr.To(true)}}}}
+	p.must(p.client.SubResource("ephemeralcontainers").Update(t.Context(), pod))
+	p.staysUntilEnd(v, i, a, "container debug may mount")
+}
+
+func testDirectoryDeviceless(t *testing.T, c *cluster) {
+	n := c.node(t)
+	n.kernel.noDevices = true
+	a, v := n.start(), testVolume{handle: "vol"}
+	n.attach(v, "uid-1")
+	i := n.want(v, "data", labelled("db"))
+	n.ready(i)
+	p := n.directory("web", "app=db", nil)
+	p.opened(a)
+	p.holds(shows{i: v})
+	p.staysUntilEnd(v, i, a, "no block device of its own")
+}
+
+func testDirectoryShownAgain(t *testing.T, c *cluster) {
+	n, v, a := c.attached(t)
+	i := n.want(v, "data", labelled("db"))
+	n.ready(i)
+	p := n.directory("web", "app=db", func(p *corev1.Pod) { p.Spec.Containers[0].VolumeMounts[0].MountPropagation = nil })
+	p.opened(a)
+	p.holds(shows{i: v})
+	p.must(p.kernel.Unmount(t.Context(), p.place(i)))
+	p.opened(a)
+	p.holds(shows{i: v})
+	p.ended(a)
 }
 
 func testDirectoryReadOnly(t *testing.T, c *cluster) {

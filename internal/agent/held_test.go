@@ -133,6 +133,7 @@ func testHeldOverARestart(t *testing.T, n *realNode) {
 func TestTheReportTellsWhatTheReleaseOfAVolumeWithoutADeviceRestsOn(t *testing.T) {
 	c := newCluster(t)
 	n := c.node(t)
+	n.kernel.noDevices = true
 	n.start()
 	v := testVolume{handle: "export"}
 	n.attach(v, "uid-1")

@@ -42,6 +42,8 @@ type fakeNode struct {
 	hanging map[string]chan struct{}
 	// noNodes makes none be made.
 	noNodes bool
+	// noDevices: no filesystem has a block device.
+	noDevices bool
 	// shift is added to every device number. A real kernel gives devices other numbers when it finds them again.
 	shift int
 }
@@ -323,6 +325,9 @@ func (n *fakeNode) ClearPlace(ctx context.Context, place mount.Place) error {
 	n.mu.Lock()
 	held := n.held[path]
 	n.mu.Unlock()
+	if _, mounted := n.at(path); mounted && place.Bare {
+		return mount.ErrStillMounted
+	}
 	if held {
 		return &mount.HeldError{Device: mount.Device{Path: path}, Holders: []mount.Holder{{PID: 1, Command: "db",
 			Use: "has " + path + " open"}}}
@@ -417,8 +422,14 @@ func (n *fakeNode) DeviceNode(ctx context.Context, path string) (mount.Device, e
 	return n.DeviceOf(ctx, path)
 }
 
-// DeviceUnder finds none: the kernel could not be asked about the devices of this table.
-func (n *fakeNode) DeviceUnder(mount.Entry) (mount.Device, error) { return mount.Device{}, nil }
+func (n *fakeNode) DeviceUnder(e mount.Entry) (mount.Device, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.noDevices {
+		return mount.Device{}, nil
+	}
+	return mount.Device{Major: uint32(e.Major), Minor: uint32(e.Minor), Path: e.Source}, nil
+}
 
 // ReadOnly is true, as with a driver that sees to it by itself.
 func (n *fakeNode) ReadOnly(context.Context, mount.Device) (bool, error) { return true, nil }

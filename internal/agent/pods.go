@@ -200,6 +200,18 @@ func (p publishedIntents) ForcedAway(b record.PodBind) bool {
 	return r.AttachmentUID == b.AttachmentUID && p.facts(r, nvs).Stale()
 }
 
+// OwnDevice reports whether the record of the volume has a block device of its own, in this boot and on the attachment
+// of the bind. The release of the volume opens it exclusively.
+func (p publishedIntents) OwnDevice(b record.PodBind) bool {
+	view, known := p.agent.views.Load(b.VolumeName)
+	if !known {
+		return false
+	}
+	r := view.(*record.Record)
+	return r.AttachmentUID == b.AttachmentUID && !r.MountTableOnly &&
+		slices.ContainsFunc(r.Devices, func(d record.SeenDevice) bool { return d.BootID == p.agent.bootID })
+}
+
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get
 
 // Pod reads the pod from the API server.

@@ -156,26 +156,31 @@ func changeWritable(dir string, change func(fd int) error) (err error) {
 type Place struct {
 	// Directory is the path of the directory, Name that of the place in it.
 	Directory, Name string
-	// PodUID of the pod that has the directory. Its processes can make copies of a mount that no peer group reveals.
-	PodUID string
-	// Major, Minor and Root are the filesystem and the part of it that are the volume. What is bound at the place may be a
-	// smaller part, which the volume's users can move within the volume.
+	// Major and Minor are the filesystem of the volume.
 	Major, Minor int
-	Root         string
+	// Bare: nothing was mounted at the place. A mount that is there all the same stays, with ErrStillMounted.
+	Bare bool
 }
 
 func (p Place) path() string { return filepath.Join(filepath.Clean(p.Directory), p.Name) }
 
-// ClearPlace unmounts what is mounted at the place, and removes the place. It succeeds if neither is there. As long as
-// a copy of the mount exists or a process uses it, in any mount namespace, the error is a *HeldError that names a
-// process. Nothing is detached that may be in use.
+// ClearPlace unmounts what is mounted at the place, and removes the place. It succeeds if neither is there. The kernel
+// refuses the unmount while a process uses the mount or a copy that the unmount reaches, in any mount namespace. The
+// error is then a *HeldError.
+//
+// The unmount does not reach private copies, copies with a mount on them and binds elsewhere. The removal of the place
+// detaches those at the place, also while they are in use. So it is for the caller to know that the pod has none, and
+// that the kernel is asked about the device of the filesystem before the volume is released.
 func (m *Mounter) ClearPlace(ctx context.Context, p Place) error {
 	// Buffered: the caller may have given up.
 	there := make(chan bool, 1)
 	err := m.run(ctx, changes, "clearing of a place", p.path(), func() error {
 		exists, err := emptyPlace(m.Table, p)
 		there <- exists
-		return err
+		if err != nil {
+			return fmt.Errorf("clearing %s: %w", p.path(), err)
+		}
+		return nil
 	})
 	if err != nil || !<-there {
 		return err
@@ -192,75 +197,67 @@ func (m *Mounter) ClearPlace(ctx context.Context, p Place) error {
 	})
 }
 
-// emptyPlace unmounts what is mounted at the place, and reports whether the directory is there. Copies that an unmount
-// leaves in place are looked for before it: to remove the place would detach them.
+// emptyPlace unmounts what is mounted at the place, and reports whether the directory is there.
 func emptyPlace(read func() (*Table, error), p Place) (there bool, err error) {
-	path := p.path()
 	table, err := read()
 	if err != nil {
 		return false, err
 	}
 	directory, ok := table.At(p.Directory)
-	mounts := table.All(path)
-	switch there = ok && directory.IsDirectory(); {
-	case !there && len(mounts) == 0:
-		return false, newPlaceScan(p, Entry{}, table).check(false)
-	case !there:
-		return false, fmt.Errorf("clearing %s: %w: its directory", path, ErrNotMounted)
-	case len(mounts) > 1:
-		return true, fmt.Errorf("clearing %s: %w: %s of %s covers it", path, ErrOccupied, mounts[1].Root, mounts[1].Source)
-	case len(mounts) == 1 && (mounts[0].Major != p.Major || mounts[0].Minor != p.Minor):
-		return true, fmt.Errorf("clearing %s: %w: %s of %s is mounted there, which is not the volume", path, ErrOccupied,
-			mounts[0].Root, mounts[0].Source)
-	}
-	s := newPlaceScan(p, directory, table)
+	there = ok && directory.IsDirectory()
+	mounts := table.All(p.path())
 	if len(mounts) == 0 {
-		return true, s.check(false)
+		return there, nil
 	}
-	if err := s.check(true); err != nil {
+	switch e := mounts[len(mounts)-1]; {
+	case !there:
+		return false, fmt.Errorf("%w: its directory", ErrNotMounted)
+	case p.Bare:
+		return true, ErrStillMounted
+	case len(mounts) > 1:
+		return true, fmt.Errorf("%w: %s of %s covers it", ErrOccupied, e.Root, e.Source)
+	case e.Major != p.Major || e.Minor != p.Minor:
+		return true, fmt.Errorf("%w: %s of %s is mounted there, which is not the volume", ErrOccupied, e.Root, e.Source)
+	}
+	err = unix.Unmount(p.path(), unix.UMOUNT_NOFOLLOW)
+	if errors.Is(err, unix.EBUSY) {
+		return true, &HeldError{Device: Device{Path: p.path()}, Holders: p.users(directory)}
+	}
+	if err != nil {
 		return true, err
 	}
-	return true, s.unmount(read)
+	if table, err = read(); err == nil && len(table.All(p.path())) != 0 {
+		err = ErrStillMounted
+	}
+	return true, err
 }
 
-// unmount unmounts what is at the place. The kernel refuses that while a copy to which it propagates is in use. As a
-// container may have started meanwhile, other copies are looked for again. Until then a clone keeps the peer group,
-// which names them. If there are any, the clone takes the place again.
-func (s placeScan) unmount(read func() (*Table, error)) (err error) {
-	kept, err := keep(s.path)
-	if err != nil {
-		return fmt.Errorf("unmounting %s: %w", s.path, err)
-	}
-	defer func() { err = errors.Join(err, unix.Close(kept)) }()
-	err = unix.Unmount(s.path, unix.UMOUNT_NOFOLLOW)
-	switch {
-	case errors.Is(err, unix.EBUSY):
-		return s.busy()
-	case err != nil:
-		return fmt.Errorf("unmounting %s: %w", s.path, err)
-	}
-	table, err := read()
-	if err == nil && len(table.All(s.path)) != 0 {
-		return fmt.Errorf("unmounting %s: %w", s.path, ErrStillMounted)
-	}
-	if err == nil {
-		err = s.check(false)
-	}
-	if err != nil {
-		return errors.Join(err, moveTo(kept, s.path))
-	}
-	return nil
+// at reports whether the mount is at the place in any mount of the directory, in any mount namespace.
+func (p Place) at(t *Table, e, directory Entry) bool {
+	i, ok := t.byID[e.ParentID]
+	return ok && e.ID != e.ParentID && t.entries[i].SameSource(directory) &&
+		e.Path == filepath.Join(t.entries[i].Path, p.Name)
 }
 
-// keep opens a clone of the mount at the path.
-func keep(path string) (clone int, err error) {
-	fd, err := openPath(path, unix.O_NOFOLLOW|unix.O_DIRECTORY)
+// users are the processes that use a mount at the place, as far as /proc shows them. They are for messages only.
+func (p Place) users(directory Entry) []Holder {
+	pids, err := processes()
 	if err != nil {
-		return -1, err
+		return nil
 	}
-	defer func() { err = errors.Join(err, unix.Close(fd)) }() // it would keep the mount in use
-	if err := isMountRoot(fd); err != nil {
-		return -1, err
+	tables := map[string]*Table{}
+	var holders []Holder
+	for _, pid := range pids {
+		found, _ := askThreads(pid, func(thread process) ([]Holder, error) {
+			table, _, err := thread.table(tables, func(t *Table) *Table {
+				return t.only(func(e Entry) bool { return p.at(t, e, directory) })
+			})
+			if err != nil {
+				return nil, err
+			}
+			return thread.usesMounts(table.Entries())
+		})
+		holders = append(holders, found[:min(len(found), 1)]...)
 	}
-	return cloneOf(fd)
+	return holders
 }

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -186,7 +185,9 @@ func holdersOf(d Device, all bool) ([]Holder, error) {
 				continue
 			}
 			asked[pid] = true
-			found, err := usesOf(pid, d, tables, files)
+			found, err := askThreads(pid, func(thread process) ([]Holder, error) {
+				return thread.uses(d, tables, files)
+			})
 			switch {
 			case errors.Is(err, fs.ErrPermission): // a security policy hides it even from root
 				if h := processOf(pid).holder("cannot be examined", true); all && h.PodUID != "" {
@@ -202,8 +203,9 @@ func holdersOf(d Device, all bool) ([]Holder, error) {
 	return holders, nil
 }
 
-// usesOf lists how the process uses the device. Each of its threads may have descriptors, a root and mounts of its own.
-func usesOf(pid int, d Device, tables map[string]*Table, files map[string]bool) ([]Holder, error) {
+// askThreads asks every thread of the process that does not share its descriptors, root and mounts with one that was
+// asked before.
+func askThreads(pid int, ask func(process) ([]Holder, error)) ([]Holder, error) {
 	all, err := threads(pid)
 	if err != nil {
 		return nil, err
@@ -214,7 +216,7 @@ func usesOf(pid int, d Device, tables map[string]*Table, files map[string]bool) 
 		if slices.ContainsFunc(asked, thread.sharesFiles) {
 			continue
 		}
-		found, err := thread.uses(d, tables, files)
+		found, err := ask(thread)
 		if ended(err) {
 			continue
 		}
@@ -271,58 +273,4 @@ func backingDevice(loop string) (number uint64, err error) {
 		return 0, err
 	}
 	return info.Rdevice, nil
-}
-
-// strays returns the process if it uses the filesystem through a mount that its table does not have: one that was
-// detached, or is outside of its root. The kernel need not find that in use. Such a mount may also be in a mount
-// namespace that no process is in.
-func (v view) strays(shown Entry, whole map[string]bool) []Holder {
-	stray := func(stat unix.Statx_t, err error) bool {
-		return err == nil && !v.table.has(int(stat.Mnt_id)) && int(stat.Dev_major) == shown.Major &&
-			int(stat.Dev_minor) == shown.Minor
-	}
-	links := []string{"cwd", "root", "exe"}
-	entries, err := os.ReadDir(filepath.Join(v.dir, "fd"))
-	if err != nil && !ended(err) {
-		return []Holder{v.holder("cannot be examined", false)}
-	}
-	for _, e := range entries {
-		if d, err := v.describe(e.Name()); err == nil && !v.table.has(d.mount) {
-			links = append(links, filepath.Join("fd", e.Name()))
-		}
-	}
-	mapped, err := v.mapped(ofMounts(shown))
-	if err != nil && !ended(err) {
-		return []Holder{v.holder("cannot be examined", false)}
-	}
-	for _, m := range mapped {
-		links = append(links, filepath.Join("..", "..", "map_files", m.addresses))
-	}
-	for _, link := range links {
-		switch stat, err := v.stat(link); {
-		case stray(stat, err):
-			path, _ := os.Readlink(filepath.Join(v.dir, link)) // for the message
-			return []Holder{v.holder("uses "+path+" of a mount that was detached", false)}
-		case err == nil && v.deserted(link, stat, whole):
-			return []Holder{v.holder("keeps a mount namespace without a process open", false)}
-		}
-	}
-	return nil
-}
-
-// deserted reports whether the link leads to a mount namespace that is not seen as a whole, so that no table has all of
-// its mounts.
-func (p process) deserted(link string, stat unix.Statx_t, whole map[string]bool) bool {
-	var own unix.Stat_t
-	if err := unix.Stat("/proc/self/ns/mnt", &own); err != nil || unix.Mkdev(stat.Dev_major, stat.Dev_minor) != own.Dev ||
-		whole[fmt.Sprintf("mnt:[%d]", stat.Ino)] {
-		return false
-	}
-	fd, err := unix.Open(filepath.Join(p.dir, link), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return !ended(err)
-	}
-	defer unix.Close(fd) //nolint:errcheck // only read
-	kind, err := unix.IoctlRetInt(fd, unix.NS_GET_NSTYPE)
-	return err != nil || kind == unix.CLONE_NEWNS
 }

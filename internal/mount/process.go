@@ -42,7 +42,7 @@ func (p process) uses(d Device, tables map[string]*Table, files map[string]bool)
 	mounted := func(e Entry) bool {
 		return e.Major == int(d.Major) && e.Minor == int(d.Minor) || e.Major == 0 && e.Source == d.Path
 	}
-	table, first, err := p.table(tables, false, func(t *Table) *Table { return t.only(mounted, Entry.remote) })
+	table, first, err := p.table(tables, func(t *Table) *Table { return t.only(mounted) })
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func (p process) mapsDevice(d Device, table *Table, files map[string]bool) ([]Ho
 		if files[m.file] {
 			continue
 		}
-		stat, err := p.stat(filepath.Join("..", "..", "map_files", m.addresses))
+		stat, err := p.stat(m.link())
 		if errors.Is(err, fs.ErrPermission) {
 			return nil, err
 		}
@@ -84,10 +84,8 @@ func (p process) mapsDevice(d Device, table *Table, files map[string]bool) ([]Ho
 }
 
 // table returns the mount table of the process. It is read once for each mount namespace and root: a table has only
-// what is below the root of its process. first is set when it is read; then only what shrink returns is kept. precisely
-// distinguishes roots of the same name too; that may ask the server of a filesystem.
-func (p process) table(tables map[string]*Table, precisely bool, shrink func(*Table) *Table) (table *Table, first bool,
-	err error) {
+// what is below the root of its process. first is set when it is read; then only what shrink returns is kept.
+func (p process) table(tables map[string]*Table, shrink func(*Table) *Table) (table *Table, first bool, err error) {
 	key := p.dir
 	if namespace := p.namespace(); namespace != "" {
 		root, err := os.Readlink(filepath.Join(p.dir, "root"))
@@ -95,13 +93,6 @@ func (p process) table(tables map[string]*Table, precisely bool, shrink func(*Ta
 			return nil, false, err
 		}
 		key = namespace + root
-	}
-	if precisely {
-		stat, err := p.stat("root")
-		if err != nil {
-			return nil, false, err
-		}
-		key = fmt.Sprintf("%s %d %d:%d:%d", key, stat.Mnt_id, stat.Dev_major, stat.Dev_minor, stat.Ino)
 	}
 	if table, seen := tables[key]; seen {
 		return table, false, nil
@@ -184,11 +175,23 @@ func (p process) usesMounts(mounts []Entry) ([]Holder, error) {
 			return []Holder{p.holder("has "+path+" open", false)}, nil
 		}
 	}
-	mapped, err := p.mapped(ofMounts(mounts...))
-	if err != nil || len(mapped) == 0 {
+	return p.mapsMounts(mounts, on)
+}
+
+// mapsMounts returns the process if it has a file of one of the mounts mapped.
+func (p process) mapsMounts(mounts []Entry, on func(id int) bool) ([]Holder, error) {
+	mapped, err := p.mapped(func(major, minor int) bool {
+		return slices.ContainsFunc(mounts, func(e Entry) bool { return e.Major == major && e.Minor == minor })
+	})
+	if err != nil {
 		return nil, err
 	}
-	return []Holder{p.holder("has "+mapped[0].path+" mapped", false)}, nil
+	for _, m := range mapped {
+		if stat, err := p.stat(m.link()); err == nil && on(int(stat.Mnt_id)) {
+			return []Holder{p.holder("has "+m.path+" mapped", false)}, nil
+		}
+	}
+	return nil, nil
 }
 
 // stat describes what one of the links of the process leads to, without asking a server.
@@ -204,6 +207,9 @@ type mapping struct {
 	// file is the number of the file's device and of its inode.
 	addresses, file, path string
 }
+
+// link leads to the file, from the directory of a thread.
+func (m mapping) link() string { return filepath.Join("..", "..", "map_files", m.addresses) }
 
 // mapped are the mappings of files of filesystems with these device numbers.
 func (p process) mapped(of func(major, minor int) bool) ([]mapping, error) {
@@ -223,13 +229,6 @@ func (p process) mapped(of func(major, minor int) bool) ([]mapping, error) {
 		}
 	}
 	return found, nil
-}
-
-// ofMounts reports whether a device number is that of the filesystem of one of the mounts.
-func ofMounts(mounts ...Entry) func(major, minor int) bool {
-	return func(major, minor int) bool {
-		return slices.ContainsFunc(mounts, func(e Entry) bool { return e.Major == major && e.Minor == minor })
-	}
 }
 
 // descriptor is what fdinfo contains about a file descriptor.
@@ -272,7 +271,8 @@ func (e Entry) remote() bool { return e.Major == 0 && !slices.Contains(local, e.
 // remote reports the same of the mount with that ID. The table has noted all such mounts.
 func (t *Table) remote(id int) bool {
 	i, kept := t.byID[id]
-	return kept && t.entries[i].remote() || !kept && t.has(id)
+	_, omitted := slices.BinarySearch(t.omitted, id)
+	return kept && t.entries[i].remote() || omitted
 }
 
 func (p process) holder(use string, writes bool) Holder {

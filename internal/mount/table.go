@@ -62,7 +62,7 @@ type Table struct {
 	links   Links
 	// byResolved has the kernel's paths, which show which mount hides which.
 	byResolved map[string][]int
-	// omitted are the IDs of mounts that only has left out, in order.
+	// omitted are the IDs of the remote mounts that only has left out, in order.
 	omitted []int
 	// remotes are the device numbers of the remote filesystems of the table that only was called on.
 	remotes map[[2]int]bool
@@ -282,28 +282,22 @@ func (t *Table) filter(keep func(Entry) bool) []Entry {
 	return found
 }
 
-// only is the table without the mounts that are not to be kept. Of these it has the IDs that are to be noted, and the
-// device numbers of remote filesystems. A pod may have a hundred thousand mounts in each of many mount namespaces.
-func (t *Table) only(keep, note func(Entry) bool) *Table {
+// only is the table without the mounts that are not to be kept. Of these it has the IDs and the device numbers of remote
+// filesystems. A pod may have a hundred thousand mounts in each of many mount namespaces.
+func (t *Table) only(keep func(Entry) bool) *Table {
 	kept := NewTable(t.filter(keep))
 	kept.remotes = map[[2]int]bool{}
 	for _, e := range t.entries {
-		if note(e) && !keep(e) {
-			kept.omitted = append(kept.omitted, e.ID)
+		if !e.remote() {
+			continue
 		}
-		if e.remote() {
-			kept.remotes[[2]int{e.Major, e.Minor}] = true
+		kept.remotes[[2]int{e.Major, e.Minor}] = true
+		if !keep(e) {
+			kept.omitted = append(kept.omitted, e.ID)
 		}
 	}
 	slices.Sort(kept.omitted)
 	return kept
-}
-
-// has reports whether the mount is in the table, or was omitted.
-func (t *Table) has(id int) bool {
-	_, kept := t.byID[id]
-	_, omitted := slices.BinarySearch(t.omitted, id)
-	return kept || omitted
 }
 
 func (t *Table) pick(indices []int) []Entry {

@@ -148,17 +148,17 @@ func TestReferencesShowTheSamePartOfTheSameFilesystem(t *testing.T) {
 	}
 }
 
-func TestAPartOfATableKnowsOfOtherMounts(t *testing.T) {
+func TestAPartOfATableKnowsTheOtherRemoteMounts(t *testing.T) {
 	table := parse(t, `1 0 8:1 / / rw - ext4 /dev/sda1 rw
 3 1 0:5 / /nfs rw - nfs4 server:/ rw
 2 1 0:6 / /tmp rw - tmpfs tmpfs rw
-`).only(func(e Entry) bool { return e.Path == "/" }, Entry.remote)
+`).only(func(e Entry) bool { return e.Path == "/" })
 	if got := paths(table.Entries()); !slices.Equal(got, []string{"/"}) {
 		t.Errorf("mounts of the part: %v, want / alone", got)
 	}
-	for id, want := range map[int]struct{ has, remote bool }{1: {true, false}, 2: {}, 3: {true, true}, 4: {}} {
-		if table.has(id) != want.has || table.remote(id) != want.remote {
-			t.Errorf("mount %d: known %t and remote %t, want %+v", id, table.has(id), table.remote(id), want)
+	for id, want := range map[int]bool{1: false, 2: false, 3: true, 4: false} {
+		if table.remote(id) != want {
+			t.Errorf("mount %d is remote: %t, want %t", id, table.remote(id), want)
 		}
 	}
 }

@@ -138,11 +138,3 @@ func TestARawDeviceIsInUseByAProcessWhoseFirstThreadHasEnded(t *testing.T) {
 	p.End()
 	awaitFree(t, m, device, true)
 }
-
-func TestAVolumeStaysInADirectoryForAProcessWhoseFirstThreadHasEnded(t *testing.T) {
-	s := newShown(t)
-	p := holder.Receiver(t, s.groupOfPod()+"exec 7<"+s.target+"/file; umount -l "+s.target+withoutFirstThread())
-	s.heldBy(p, "of a mount that was detached")
-	p.End()
-	s.cleared()
-}

@@ -286,7 +286,7 @@ func TestADirectoryIsReadOnlyAndRefusedAsThePodAsks(t *testing.T) {
 
 	// The deaf pod has a copy that no change reaches, so the volume stays until it has ended.
 	label(t, i, "other")
-	awaitEvent(t, deaf, inline.ReasonVolumeHeld, "has a copy of it mounted")
+	awaitEvent(t, deaf, inline.ReasonVolumeHeld, "without mountPropagation HostToContainer")
 	v.sees(processOf(t, reader), nil)
 	v.sees(processOf(t, deaf), map[string]string{i.Name: "read"})
 	for _, pod := range []*corev1.Pod{deaf, reader, writer} {

@@ -51,14 +51,19 @@ func decide(f placeFacts) act {
 		}
 		return leave
 	}
+	current := f.published != nil && f.published.AttachmentUID == f.bind.AttachmentUID
 	switch {
-	case f.forcedAway || !f.mounted:
+	case f.forcedAway:
+		return takeAway
+	case !f.mounted && selected && current:
+		return show // again
+	case !f.mounted:
 		return takeAway
 	case f.intent == nil || f.selector == nil:
 		return leave
 	case !selected:
 		return takeAway
-	case f.published != nil && f.published.AttachmentUID != f.bind.AttachmentUID:
+	case f.published != nil && !current:
 		return takeAway
 	}
 	return leave

@@ -140,7 +140,8 @@ func (p directories) checkPod(ctx context.Context, r request) error {
 	}
 	if len(deaf) > 0 {
 		p.event(r.pod, nil, ReasonMountPropagation, fmt.Sprintf("containers that mount volume %s without mountPropagation "+
-			"HostToContainer: %s. Each sees only those volumes that were there when it started, and keeps them until it ends",
+			"HostToContainer: %s. Each sees only those volumes that were there when it started, and no volume leaves the "+
+			"directory before the pod has ended",
 			volume, strings.Join(deaf, ", ")))
 	}
 	return nil
@@ -229,7 +230,7 @@ func (p directories) end(ctx context.Context, target string) error {
 // noteEnd reports, once for each cause, what keeps the pod from its end.
 func (p directories) noteEnd(target, path string, err error) {
 	b, known := p.Pods.Get(target)
-	if _, news := p.holds.note(target, err.Error()); news && known {
+	if p.holds.news(target, err.Error()) && known {
 		p.event(b.Pod, nil, ReasonVolumeHeld, fmt.Sprintf("the pod cannot end before nothing uses what is mounted at %s: %v",
 			path, err))
 	}

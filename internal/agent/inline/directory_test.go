@@ -26,7 +26,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/failure"
 	"github.com/hawser-io/hawser/internal/agent/record"
+	"github.com/hawser-io/hawser/internal/mount"
 )
 
 func TestADirectoryShowsWhatIsSelectedAndTakesAwayOnlyWhatIsKnownToGo(t *testing.T) {
@@ -63,8 +65,14 @@ func TestADirectoryShowsWhatIsSelectedAndTakesAwayOnlyWhatIsKnownToGo(t *testing
 			published: &Publication{AttachmentUID: "uid-2"}, bind: bind, mounted: true}, takeAway},
 		"shown and forced away": {placeFacts{selector: db, intent: labelled("db"), bind: bind, mounted: true,
 			forcedAway: true}, takeAway},
-		"recorded, and nothing is mounted": {placeFacts{selector: db, intent: labelled("db"), published: published,
-			bind: bind}, takeAway},
+		"recorded, selected, and nothing is mounted": {placeFacts{selector: db, intent: labelled("db"),
+			published: published, bind: bind}, show},
+		"recorded, not selected any more, and nothing is mounted": {placeFacts{selector: db, intent: labelled("web"),
+			published: published, bind: bind}, takeAway},
+		"recorded, of an earlier attachment, and nothing is mounted": {placeFacts{selector: db, intent: labelled("db"),
+			published: &Publication{AttachmentUID: "uid-2"}, bind: bind}, takeAway},
+		"recorded, forced away, and nothing is mounted": {placeFacts{selector: db, intent: labelled("db"),
+			published: published, bind: bind, forcedAway: true}, takeAway},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := decide(c.facts); got != c.want {
@@ -127,6 +135,162 @@ func TestADirectoryIsRefusedWhereItCannotBeUsed(t *testing.T) {
 				t.Errorf("pod %s: problem %q, deaf containers %v; want %q, %v", name, problem, deaf, c.problem, c.deaf)
 			}
 		})
+	}
+}
+
+func TestTheKernelsAnswerCountsForAPodWhoseMountsItReachesAll(t *testing.T) {
+	mounts := func(propagation *corev1.MountPropagationMode) []corev1.VolumeMount {
+		return []corev1.VolumeMount{{Name: "disks", MountPath: "/disks/", MountPropagation: propagation}}
+	}
+	receives := mounts(ptr.To(corev1.MountPropagationHostToContainer))
+	adds := func(names ...corev1.Capability) *corev1.SecurityContext {
+		return &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: names}}
+	}
+	privileged := &corev1.SecurityContext{Privileged: ptr.To(true)}
+	for name, c := range map[string]struct {
+		container corev1.Container
+		because   string
+	}{
+		"receives mounts":                    {corev1.Container{VolumeMounts: receives}, ""},
+		"sends mounts":                       {corev1.Container{VolumeMounts: mounts(ptr.To(corev1.MountPropagationBidirectional))}, ""},
+		"does not mount the volume":          {corev1.Container{VolumeMounts: []corev1.VolumeMount{{Name: "other"}}}, ""},
+		"asks for no propagation":            {corev1.Container{VolumeMounts: mounts(ptr.To(corev1.MountPropagationNone))}, "without"},
+		"says nothing of propagation":        {corev1.Container{VolumeMounts: mounts(nil)}, "without"},
+		"mounts it twice, once without":      {corev1.Container{VolumeMounts: append(slices.Clone(receives), mounts(nil)...)}, "without"},
+		"is privileged and has no volume":    {corev1.Container{SecurityContext: privileged}, "may mount"},
+		"is privileged":                      {corev1.Container{SecurityContext: privileged, VolumeMounts: receives}, "may mount"},
+		"is not privileged":                  {corev1.Container{SecurityContext: &corev1.SecurityContext{Privileged: ptr.To(false)}}, ""},
+		"adds SYS_ADMIN":                     {corev1.Container{SecurityContext: adds("NET_ADMIN", "SYS_ADMIN")}, "may mount"},
+		"adds CAP_SYS_ADMIN":                 {corev1.Container{SecurityContext: adds("CAP_SYS_ADMIN")}, "may mount"},
+		"adds cap_sys_admin":                 {corev1.Container{SecurityContext: adds("cap_sys_admin")}, "may mount"},
+		"adds all":                           {corev1.Container{SecurityContext: adds("all")}, "may mount"},
+		"adds CAP_ALL":                       {corev1.Container{SecurityContext: adds("CAP_ALL")}, "may mount"},
+		"adds another capability":            {corev1.Container{SecurityContext: adds("SYS_PTRACE")}, ""},
+		"drops capabilities":                 {corev1.Container{SecurityContext: &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}}, ""},
+		"has another volume in it":           {corev1.Container{VolumeMounts: append(slices.Clone(receives), corev1.VolumeMount{Name: "other", MountPath: "/disks/db/cache"})}, "/disks/db/cache"},
+		"has another volume beside it":       {corev1.Container{VolumeMounts: append(slices.Clone(receives), corev1.VolumeMount{Name: "other", MountPath: "/disks2"})}, ""},
+		"has it in another volume":           {corev1.Container{VolumeMounts: append(slices.Clone(receives), corev1.VolumeMount{Name: "other", MountPath: "/"})}, ""},
+		"has a device in it":                 {corev1.Container{VolumeMounts: receives, VolumeDevices: []corev1.VolumeDevice{{DevicePath: "/disks/db/raw"}}}, "/disks/db/raw"},
+		"has its termination message in it":  {corev1.Container{VolumeMounts: receives, TerminationMessagePath: "/disks/db/../db/log"}, "/log"},
+		"has its termination message beside": {corev1.Container{VolumeMounts: receives, TerminationMessagePath: "/dev/termination-log"}, ""},
+	} {
+		c.container.Name = "it"
+		main := corev1.Container{Name: "main", VolumeMounts: receives}
+		for kind, spec := range map[string]corev1.PodSpec{
+			"an init container": {InitContainers: []corev1.Container{c.container}, Containers: []corev1.Container{main}},
+			"a container":       {Containers: []corev1.Container{main, c.container}},
+			"a debug container": {Containers: []corev1.Container{main}, EphemeralContainers: []corev1.EphemeralContainer{
+				{EphemeralContainerCommon: corev1.EphemeralContainerCommon(c.container)}}},
+		} {
+			t.Run(kind+" that "+name, func(t *testing.T) {
+				got := unreached(&corev1.Pod{Spec: spec}, "disks")
+				if (got == "") != (c.because == "") || !strings.Contains(got, c.because) ||
+					got != "" && !strings.Contains(got, "container it") {
+					t.Errorf("pod with %s that %s: not reached because %q, want %q", kind, name, got, c.because)
+				}
+			})
+		}
+	}
+}
+
+// clearing notes which places are cleared, and is free of mounts otherwise.
+type clearing struct {
+	noMounts
+	cleared *int
+}
+
+func (c clearing) ClearPlace(context.Context, mount.Place) error {
+	*c.cleared++
+	return nil
+}
+
+func TestAVolumeIsTakenAwayOnlyWhereTheKernelsAnswerCounts(t *testing.T) {
+	receiver := func(change func(*corev1.Pod)) *corev1.Pod {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "uid-pod"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{
+			Name: "main", VolumeMounts: []corev1.VolumeMount{{Name: "disks", MountPath: "/disks",
+				MountPropagation: ptr.To(corev1.MountPropagationHostToContainer)}}}}}}
+		if change != nil {
+			change(pod)
+		}
+		return pod
+	}
+	deaf := receiver(func(p *corev1.Pod) { p.Spec.Containers[0].VolumeMounts[0].MountPropagation = nil })
+	for name, c := range map[string]struct {
+		intents intents
+		pod     record.PodReference
+		// waits: until the end of the pod, because of this.
+		waits, fails string
+	}{
+		"the pod receives mounts":           {intents{pod: receiver(nil)}, record.PodReference{Name: "web", UID: "uid-pod"}, "", ""},
+		"the pod receives none":             {intents{pod: deaf}, record.PodReference{Name: "web", UID: "uid-pod"}, "without mountPropagation", ""},
+		"the volume has no device":          {intents{pod: receiver(nil), deviceless: true}, record.PodReference{Name: "web", UID: "uid-pod"}, "no block device", ""},
+		"the pod is gone from the API":      {intents{}, record.PodReference{Name: "web", UID: "uid-pod"}, "gone from the API", ""},
+		"another pod has the name":          {intents{pod: receiver(nil)}, record.PodReference{Name: "web", UID: "uid-other"}, "gone from the API", ""},
+		"the pod is known by its UID alone": {intents{pod: receiver(nil)}, record.PodReference{UID: "uid-pod"}, "lost the record", ""},
+		"the API server does not answer":    {intents{unreadable: errors.New("down")}, record.PodReference{Name: "web", UID: "uid-pod"}, "", "down"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, cleared := newNode(t, c.intents), 0
+			n.Mounts = clearing{cleared: &cleared}
+			if err := os.MkdirAll(filepath.Join(n.Paths.Root, "binds"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			directory := record.PodBind{Target: "/pods/uid/disks/mount", Directory: "/pods/uid/disks/mount", Pod: c.pod}
+			bind := record.PodBind{Target: "/pods/uid/disks/mount/db", Directory: directory.Target, Source: "7:1/",
+				Pod: record.PodReference{UID: c.pod.UID}}
+			if err := errors.Join(n.Pods.Add(directory, false), n.Pods.Add(bind, false)); err != nil {
+				t.Fatal(err)
+			}
+			err := n.clear(t.Context(), bind)
+			var wait *failure.Problem
+			errors.As(err, &wait)
+			_, recorded := n.Pods.Get(bind.Target)
+			switch kept := c.waits != "" || c.fails != ""; {
+			case recorded != kept || (cleared == 0) != kept:
+				t.Errorf("place is recorded %t, cleared %d times; want that it is kept: %t", recorded, cleared, kept)
+			case c.waits != "" && (wait == nil || !wait.AwaitsEvent || !strings.Contains(wait.Message, c.waits)):
+				t.Errorf("clearing where %s: error %v, want a wait because of %q", name, err, c.waits)
+			case c.waits == "" && (wait != nil || (err == nil) != (c.fails == "")):
+				t.Errorf("clearing where %s: error %v, want %q and no wait", name, err, c.fails)
+			}
+		})
+	}
+}
+
+// late is a node on which something is mounted at the path from the second look on, and cannot be unmounted.
+type late struct {
+	noMounts
+	path  string
+	looks *int
+}
+
+func (l late) Table() (*mount.Table, error) {
+	*l.looks++
+	if *l.looks == 1 {
+		return mount.NewTable(nil), nil
+	}
+	return mount.NewTable([]mount.Entry{{ID: 1, Path: l.path, Root: "/", Major: 7, Minor: 1}}), nil
+}
+
+var errBusy = errors.New("busy")
+
+func (late) Unmount(context.Context, string) error { return errBusy }
+
+func TestThePlaceOfAnEndingPodThatStaysMountedKeepsItsRecord(t *testing.T) {
+	n, looks := newNode(t, intents{}), 0
+	if err := os.MkdirAll(filepath.Join(n.Paths.Root, "binds"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	bind := record.PodBind{Target: "/pods/directory/db", Directory: "/pods/directory", VolumeName: "vol", Source: "7:1/"}
+	if err := n.Pods.Add(bind, false); err != nil {
+		t.Fatal(err)
+	}
+	n.Mounts = late{path: bind.Target, looks: &looks}
+	n.Released = func(volume string) { t.Errorf("volume %s is released while it is mounted", volume) }
+	err := directories{n.Plugin}.end(t.Context(), bind.Directory)
+	if _, recorded := n.Pods.Get(bind.Target); !errors.Is(err, errBusy) || !recorded {
+		t.Errorf("end of a pod with a place that stays mounted: error %v, recorded %t; want %v and the record", err,
+			recorded, errBusy)
 	}
 }
 

@@ -18,7 +18,9 @@ SPDX-License-Identifier: Apache-2.0
 // NodeUnpublishVolume works from the record and the mount table alone, so the end of a pod needs no API server.
 //
 // A place in a directory is a pod bind too. Nothing that a process uses is taken away from a running pod, and no
-// unmount is lazy. What cannot be taken away keeps its record, so its volume counts as used by the pod.
+// unmount is lazy: the kernel refuses one with EBUSY. Where its answer does not cover all uses, by what the pod's spec
+// or the volume is, the volume stays until the pod has ended. What stays keeps its record, so its volume counts as used
+// by the pod.
 //
 // A request comes from the kubelet, but its attributes come from the author of the pod. Only its own namespace, its own
 // node and the name of an intent or a claim can be asked for, so no attribute can lead to a path.

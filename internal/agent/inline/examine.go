@@ -7,7 +7,9 @@ package inline
 
 import (
 	"fmt"
+	"path"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -49,12 +51,74 @@ func examine(pod *corev1.Pod, volume string, readOnly bool) (problem string, dea
 	return "", slices.Compact(deaf)
 }
 
-// mountsOf yields the mounts of the pod's volume with the names of their containers.
-func mountsOf(pod *corev1.Pod, volume string) func(yield func(string, corev1.VolumeMount) bool) {
+// unreached returns why an unmount in the directory may leave mounts of the pod behind, so that the kernel's answer to
+// it does not cover all uses; empty if it covers them. A container may be added to the pod later, but none is taken away.
+func unreached(pod *corev1.Pod, volume string) (because string) {
+	for _, c := range containersOf(pod) {
+		if mayMount(c.SecurityContext) {
+			return fmt.Sprintf("container %s may mount: it is privileged or has CAP_SYS_ADMIN", c.Name)
+		}
+	}
+	for name, m := range mountsOf(pod, volume) {
+		if m.MountPropagation == nil || *m.MountPropagation == corev1.MountPropagationNone {
+			return fmt.Sprintf("container %s mounts volume %s without mountPropagation HostToContainer", name, volume)
+		}
+	}
+	for _, c := range containersOf(pod) {
+		if inner := within(c, volume); inner != "" {
+			return fmt.Sprintf("container %s has %s mounted in volume %s", c.Name, inner, volume)
+		}
+	}
+	return ""
+}
+
+// mayMount reports whether a container with these rights may change its mounts.
+func mayMount(s *corev1.SecurityContext) bool {
+	switch {
+	case s == nil:
+		return false
+	case s.Privileged != nil && *s.Privileged:
+		return true
+	}
+	return s.Capabilities != nil && slices.ContainsFunc(s.Capabilities.Add, func(c corev1.Capability) bool {
+		name := strings.TrimPrefix(strings.ToUpper(string(c)), "CAP_")
+		return name == "SYS_ADMIN" || name == "ALL"
+	})
+}
+
+// within returns a path below the volume at which the container has something else mounted. The kernel does not ask a
+// mount that has another one on it whether it is in use.
+func within(c corev1.Container, volume string) string {
+	paths := []string{c.TerminationMessagePath}
+	for _, m := range c.VolumeMounts {
+		paths = append(paths, m.MountPath)
+	}
+	for _, d := range c.VolumeDevices {
+		paths = append(paths, d.DevicePath)
+	}
+	for _, m := range c.VolumeMounts {
+		prefix := strings.TrimSuffix(path.Clean("/"+m.MountPath), "/") + "/"
+		for _, p := range paths {
+			if m.Name == volume && strings.HasPrefix(path.Clean("/"+p), prefix) {
+				return p
+			}
+		}
+	}
+	return ""
+}
+
+// containersOf are all containers of the pod.
+func containersOf(pod *corev1.Pod) []corev1.Container {
 	containers := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
 	for _, c := range pod.Spec.EphemeralContainers {
 		containers = append(containers, corev1.Container(c.EphemeralContainerCommon))
 	}
+	return containers
+}
+
+// mountsOf yields the mounts of the pod's volume with the names of their containers.
+func mountsOf(pod *corev1.Pod, volume string) func(yield func(string, corev1.VolumeMount) bool) {
+	containers := containersOf(pod)
 	return func(yield func(string, corev1.VolumeMount) bool) {
 		for i := range containers {
 			for _, m := range containers[i].VolumeMounts {

@@ -38,16 +38,25 @@ func (h *holds) of(target string) *hold {
 	return h.at[target]
 }
 
-// note counts another failed attempt, and returns how long to wait, and whether the cause is another one than before.
-func (h *holds) note(target, because string) (wait time.Duration, news bool) {
+// news takes in why a place is not as it should be, and reports whether the cause is another one than before.
+func (h *holds) news(target, because string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	held := h.of(target)
+	news := held.because != because
+	held.because = because
+	return news
+}
+
+// delay counts another failed attempt, and returns how long to wait.
+func (h *holds) delay(target string) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	held := h.of(target)
 	held.attempts++
-	news, held.because = held.because != because, because
-	wait = hawserstatus.Backoff(held.attempts)
+	wait := hawserstatus.Backoff(held.attempts)
 	held.next = h.clock.Now().Add(wait)
-	return wait, news
+	return wait
 }
 
 // wait is how long the place is not tried again; zero if it may be tried now.

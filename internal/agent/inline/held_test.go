@@ -19,17 +19,17 @@ func TestTheEndOfAProcessShortensAWaitOnceUntilItWouldHaveEnded(t *testing.T) {
 	h := &holds{clock: clock, at: map[string]*hold{}}
 	var wait time.Duration
 	for range 5 {
-		wait, _ = h.note("db", "process 1")
+		wait = h.delay("db")
 	}
 	h.hasten("db")
 	if got := h.wait("db"); got != hawserstatus.FirstBackoff {
 		t.Errorf("wait after the end of a process: %s, want %s", got, hawserstatus.FirstBackoff)
 	}
 	clock.Step(hawserstatus.FirstBackoff)
-	longer, news := h.note("db", "process 2")
+	longer := h.delay("db")
 	h.hasten("db")
-	if got := h.wait("db"); got != longer || longer <= wait || !news {
-		t.Errorf("wait after the end of the next process: %s, news %t; want the backoff of %s, and news", got, news, longer)
+	if got := h.wait("db"); got != longer || longer <= wait {
+		t.Errorf("wait after the end of the next process: %s, want the backoff of %s", got, longer)
 	}
 	clock.Step(wait)
 	h.hasten("db")
@@ -39,5 +39,20 @@ func TestTheEndOfAProcessShortensAWaitOnceUntilItWouldHaveEnded(t *testing.T) {
 	h.forget("db")
 	if got := h.wait("db"); got != 0 {
 		t.Errorf("wait of a place that nothing holds: %s, want none", got)
+	}
+}
+
+func TestACauseIsNewsOnceAndDelaysNothing(t *testing.T) {
+	h := &holds{clock: clocktesting.NewFakeClock(time.Now()), at: map[string]*hold{}}
+	for _, c := range []struct {
+		because string
+		news    bool
+	}{{"process 1", true}, {"process 1", false}, {"process 2", true}, {"process 1", true}} {
+		if got := h.news("db", c.because); got != c.news {
+			t.Errorf("cause %s is news: %t, want %t", c.because, got, c.news)
+		}
+	}
+	if got := h.wait("db"); got != 0 {
+		t.Errorf("wait of a place after a cause without a time: %s, want none", got)
 	}
 }

@@ -20,11 +20,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/record"
-	"github.com/hawser-io/hawser/internal/mount"
 )
-
-// ReasonVolumeHeld is the reason of the event on a pod that keeps a volume which its directory shows no more.
-const ReasonVolumeHeld = "VolumeHeld"
 
 // ReasonVolumeNotShown is the reason of the event on a pod whose directory selects a volume and cannot show it.
 const ReasonVolumeNotShown = "VolumeNotShown"
@@ -217,7 +213,12 @@ func (p *Plugin) factsOf(ctx context.Context, directory record.PodBind, place Pl
 func (p *Plugin) show(ctx context.Context, directory record.PodBind, place Place, f placeFacts) error {
 	r := request{pod: directory.Pod, target: place.target(), directory: directory.Target, readOnly: directory.ReadOnly,
 		intent: types.NamespacedName{Namespace: f.intent.Namespace, Name: f.intent.Name}}
-	err := p.bind(ctx, r, found{intent: f.intent, Publication: *f.published})
+	var err error
+	if f.bind != nil { // a mount that has gone comes back under the record that it has
+		err = p.mount(ctx, *f.bind, f.published.Path)
+	} else {
+		err = p.bind(ctx, r, found{intent: f.intent, Publication: *f.published})
+	}
 	switch {
 	case err == nil:
 		p.holds.forget(r.target)
@@ -234,81 +235,9 @@ func (p *Plugin) show(ctx context.Context, directory record.PodBind, place Place
 
 // noteNotShown reports, once for each cause, that a volume does not appear.
 func (p *Plugin) noteNotShown(r request, i *volumesv1alpha1.VolumeAttachmentIntent, because string) {
-	if _, news := p.holds.note(r.target, because); news {
+	if p.holds.news(r.target, because) {
 		intent := volumesv1alpha1.IntentReference{Namespace: i.Namespace, Name: i.Name, UID: i.UID}
 		p.event(r.pod, intentReference(intent), ReasonVolumeNotShown, fmt.Sprintf(
 			"the volume of VolumeAttachmentIntent %s is not in the directory of the pod: %s", r.intent, because))
 	}
-}
-
-// clear takes the bind away from its place, unless something uses it.
-func (p *Plugin) clear(ctx context.Context, b record.PodBind) error {
-	p.Step("before place is cleared")
-	volume, known := b.Volume()
-	if !known {
-		return fmt.Errorf("clearing %s: its record has no filesystem: %q", b.Target, b.Source)
-	}
-	err := p.Mounts.ClearPlace(ctx, mount.Place{Directory: b.Directory, Name: filepath.Base(b.Target),
-		PodUID: string(b.Pod.UID), Major: volume.Major, Minor: volume.Minor, Root: volume.Root})
-	if err != nil {
-		return err
-	}
-	p.Step("after place is cleared")
-	p.Log.Info("volume taken out of the directory of a pod", "pod", b.Pod, "intent", b.Intent, "volume", b.VolumeName)
-	return p.forget(b)
-}
-
-// noteHeld reports, once for each holder, that a bind stays because of it.
-func (p *Plugin) noteHeld(b record.PodBind, err error) (retry time.Duration, _ error) {
-	var held *mount.HeldError
-	if !errors.As(err, &held) {
-		return 0, err
-	}
-	because := held.Error()
-	wait, news := p.holds.note(b.Target, because)
-	if news {
-		p.event(b.Pod, intentReference(b.Intent), ReasonVolumeHeld, fmt.Sprintf("the volume of VolumeAttachmentIntent %s/%s "+
-			"stays in the directory of the pod until nothing uses it: %s", b.Intent.Namespace, b.Intent.Name, because))
-	}
-	p.Held(Place{Directory: b.Directory, Intent: filepath.Base(b.Target)}, held)
-	return wait, nil
-}
-
-// Hasten has a place that a process kept tried again soon, now that the process has ended.
-func (p *Plugin) Hasten(place Place) {
-	p.holds.hasten(place.target())
-	p.Enqueue(place)
-}
-
-// Withdraw takes the publication of the intent out of every directory that shows it. It ends at the first one that a
-// process uses, with a *mount.HeldError that names it.
-func (p *Plugin) Withdraw(ctx context.Context, volume string, intent volumesv1alpha1.IntentReference) error {
-	for _, b := range p.Pods.OfVolume(volume) {
-		if !b.HasPlace() || !b.Shows(volume, intent) {
-			continue
-		}
-		if err := p.withdraw(ctx, b, intent); err != nil {
-			return fmt.Errorf("pod %s: %w", b.Pod, err)
-		}
-	}
-	return nil
-}
-
-func (p *Plugin) withdraw(ctx context.Context, b record.PodBind, intent volumesv1alpha1.IntentReference) error {
-	unlock, err := p.targets.lock(ctx, b.Target)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	volume := b.VolumeName
-	b, still := p.Pods.Get(b.Target)
-	if !still || !b.Shows(volume, intent) { // the place may have another volume by now
-		return nil
-	}
-	if err := p.clear(ctx, b); err != nil {
-		// ReconcilePlace tries again, and reports it on the pod.
-		p.Enqueue(Place{Directory: b.Directory, Intent: filepath.Base(b.Target)})
-		return err
-	}
-	return nil
 }

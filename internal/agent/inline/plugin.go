@@ -65,6 +65,9 @@ type Intents interface {
 	InNamespace(ctx context.Context, namespace string) ([]*volumesv1alpha1.VolumeAttachmentIntent, error)
 	// ForcedAway reports whether the attachment of a bind was taken away while something of it is on the node.
 	ForcedAway(b record.PodBind) bool
+	// OwnDevice reports whether the volume of a bind has a block device of its own, so that the kernel is asked about it
+	// before the volume is released.
+	OwnDevice(b record.PodBind) bool
 	// Pod reads the pod from the API server.
 	Pod(ctx context.Context, pod record.PodReference) (*corev1.Pod, error)
 }

@@ -46,6 +46,10 @@ func (noMounts) RemoveMountPoint(context.Context, string) error { return nil }
 type intents struct {
 	cached, live *volumesv1alpha1.VolumeAttachmentIntent
 	pod          *corev1.Pod
+	// unreadable is why the pod cannot be read.
+	unreadable error
+	// deviceless: no volume has a device of its own.
+	deviceless bool
 }
 
 func (i intents) Cached(context.Context, types.NamespacedName) (*volumesv1alpha1.VolumeAttachmentIntent, error) {
@@ -69,9 +73,11 @@ func (intents) InNamespace(context.Context, string) ([]*volumesv1alpha1.VolumeAt
 
 func (intents) ForcedAway(record.PodBind) bool { return false }
 
+func (i intents) OwnDevice(record.PodBind) bool { return !i.deviceless }
+
 func (i intents) Pod(_ context.Context, pod record.PodReference) (*corev1.Pod, error) {
-	if i.pod != nil {
-		return i.pod, nil
+	if i.pod != nil || i.unreadable != nil {
+		return i.pod, i.unreadable
 	}
 	return nil, apierrors.NewNotFound(schema.GroupResource{}, pod.Name)
 }
@@ -348,6 +354,37 @@ func TestThePluginReplacesTheSocketsOfAKilledAgentAndTakesItsOwnAway(t *testing.
 	for _, socket := range []string{n.socket(), n.registrationSocket()} {
 		if _, err := os.Lstat(socket); !os.IsNotExist(err) {
 			t.Errorf("socket %s: error %v, want that it is gone with its agent", socket, err)
+		}
+	}
+}
+
+// withMount is a node with one mount.
+type withMount struct {
+	noMounts
+	mount.Entry
+}
+
+func (m withMount) Table() (*mount.Table, error) { return mount.NewTable([]mount.Entry{m.Entry}), nil }
+
+func TestARepeatedCallIsAnsweredByTheMountNotByTheRecord(t *testing.T) {
+	for name, c := range map[string]struct {
+		minor   int
+		refused bool
+	}{"the volume": {1, false}, "another mount": {2, true}} {
+		n := newNode(t, intents{cached: intentWith(nil)})
+		if err := os.MkdirAll(filepath.Join(n.Paths.Root, "binds"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		target := strings.Replace(podTarget, "/var/lib/kubelet", n.Paths.Kubelet, 1)
+		bind := record.PodBind{Target: target, Pod: record.PodReference{UID: "uid-1"}, Source: "7:1/",
+			Intent: volumesv1alpha1.IntentReference{Namespace: "shop", Name: "data"}}
+		if err := n.Pods.Add(bind, false); err != nil {
+			t.Fatal(err)
+		}
+		n.Mounts = withMount{Entry: mount.Entry{ID: 1, Path: target, Root: "/", Major: 7, Minor: c.minor}}
+		err := n.ask(t.Context(), map[string]string{"intent": "data"})
+		if (status.Code(err) == codes.FailedPrecondition) != c.refused || !c.refused && err != nil {
+			t.Errorf("repeated call with %s at the target: error %v, want that it is refused: %t", name, err, c.refused)
 		}
 	}
 }

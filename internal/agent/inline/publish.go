@@ -176,10 +176,20 @@ func (p *Plugin) makeTarget(ctx context.Context, b record.PodBind) error {
 
 // undoBind leaves nothing of a bind that this call has made.
 func (p *Plugin) undoBind(ctx context.Context, b record.PodBind) error {
-	if b.HasPlace() {
-		return p.clear(ctx, b)
+	if !b.HasPlace() {
+		return p.undo(ctx, b.Target, true)
 	}
-	return p.undo(ctx, b.Target, true)
+	place, err := placeOf(b)
+	if err != nil {
+		return err
+	}
+	place.Bare = true
+	if err := p.Mounts.ClearPlace(ctx, place); errors.Is(err, mount.ErrStillMounted) {
+		return p.clear(ctx, b)
+	} else if err != nil {
+		return err
+	}
+	return p.forget(b)
 }
 
 // open opens the publication for a bind. It is opened before the mount table is read: a path at which nothing is

@@ -77,7 +77,7 @@ type Options struct {
 // Directories of pods show the publications of intents that their selectors match.
 type Directories interface {
 	// Withdraw takes the intent's publication of the volume out of every directory. The error is a *mount.HeldError while
-	// a process of a pod uses it.
+	// a process of a pod uses it, and a *failure.Problem where it stays until a pod has ended.
 	Withdraw(ctx context.Context, volume string, intent volumesv1alpha1.IntentReference) error
 }
 

@@ -89,8 +89,8 @@ func (op Unpublisher) keepPodsOut(ctx context.Context, v *Volume, f plan.Facts, 
 	return end, nil
 }
 
-// heldInDirectory is the error for a publication that a process of a pod uses in the pod's directory. It is tried again
-// when the process ends; one that lets go without ending is noticed by the backoff.
+// heldInDirectory is the error for a publication that stays in the directory of a pod. Where a process uses it, it is
+// tried again when the process ends; one that lets go without ending is noticed by the backoff.
 func (op Unpublisher) heldInDirectory(v *Volume, err error) error {
 	var held *mount.HeldError
 	if !errors.As(err, &held) {
