@@ -57,6 +57,32 @@ func TestAPrivateCopyOfAMountKeepsTheDeviceInUse(t *testing.T) {
 	}
 }
 
+// Of the processes that share mounts, one is named for the mount, and each for what it has open.
+func TestEachProcessWithAFileOfAPrivateCopyIsNamedOnEveryFilesystem(t *testing.T) {
+	needsRoot(t)
+	for _, fsType := range []string{"ext4", "xfs", "btrfs"} {
+		t.Run(fsType, func(t *testing.T) {
+			m, dir := New(Options{}), workspace(t)
+			path, target := filesystem(t, dir, fsType), mkdir(t, dir, "target")
+			mountAt(t, path, target, fsType)
+			write(t, filepath.Join(target, "file"), "content")
+			device := deviceAt(t, path)
+			p := holder.Receiver(t, "mount --make-rprivate /; mount --bind "+target+" /mnt; exec 8<&0; "+
+				"(exec 7</mnt/file; read end <&8) & echo $! >/mnt/pid")
+			child := strings.TrimSpace(read(t, inside(p, "/mnt/pid")))
+			if err := m.Unmount(t.Context(), target); err != nil {
+				t.Fatal(err)
+			}
+			h := held(m.CheckFree(t.Context(), device, false))
+			if h == nil || !strings.Contains(h.Error(), "process "+child+" (sh), which has /mnt/file open") {
+				t.Errorf("holders of device %s: %v, want process %s with its file among them", path, h, child)
+			}
+			p.End()
+			awaitFree(t, m, device, false)
+		})
+	}
+}
+
 // awaitFree waits for the kernel, which removes the mounts of an ended process asynchronously.
 func awaitFree(t *testing.T, m *Mounter, d Device, raw bool) {
 	t.Helper()

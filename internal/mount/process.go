@@ -117,7 +117,8 @@ func (p process) namespace() string {
 // ended reports whether the error shows that the process has ended.
 func ended(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
 
-// opened returns the process if it has the device, or a file of its filesystem, open.
+// opened returns the process if it has the device, or a file of its filesystem, open. The table has the mounts of the
+// device: on btrfs, files have other device numbers than their mount.
 func (p process) opened(d Device, table *Table) ([]Holder, error) {
 	entries, err := os.ReadDir(filepath.Join(p.dir, "fd"))
 	if err != nil {
@@ -145,7 +146,8 @@ func (p process) opened(d Device, table *Table) ([]Holder, error) {
 		if device && info.writes {
 			return []Holder{p.holder("has it open for writing as "+path, true)}, nil
 		}
-		if found == nil && (device || stat.Dev_major == d.Major && stat.Dev_minor == d.Minor) {
+		_, ofMount := table.byID[info.mount]
+		if found == nil && (device || ofMount || stat.Dev_major == d.Major && stat.Dev_minor == d.Minor) {
 			found = []Holder{p.holder("has "+path+" open", false)}
 		}
 	}
