@@ -208,8 +208,7 @@ func (p publishedIntents) OwnDevice(b record.PodBind) bool {
 		return false
 	}
 	r := view.(*record.Record)
-	return r.AttachmentUID == b.AttachmentUID && !r.MountTableOnly &&
-		slices.ContainsFunc(r.Devices, func(d record.SeenDevice) bool { return d.BootID == p.agent.bootID })
+	return r.AttachmentUID == b.AttachmentUID && r.OnOwnDevice(p.agent.bootID)
 }
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get

@@ -242,6 +242,12 @@ func (r *Record) AddDevice(d mount.Device, boot string) {
 	}
 }
 
+// OnOwnDevice reports whether all that was seen of the volume in this boot is on block devices of its own, which the
+// kernel is asked about before the release.
+func (r *Record) OnOwnDevice(boot string) bool {
+	return !r.MountTableOnly && slices.ContainsFunc(r.Devices, func(d SeenDevice) bool { return d.BootID == boot })
+}
+
 // UseOf returns the intent's use, or nil. It points into r.
 func (r *Record) UseOf(intent types.UID) *Use {
 	i := slices.IndexFunc(r.Uses, func(u Use) bool { return u.Intent.UID == intent })
