@@ -155,6 +155,29 @@ type NodeVolume struct {
 	// error that the volume's next step waits for.
 	// +optional
 	Error *OperationError `json:"error,omitempty"`
+	// machine that uses the volume, if it is another one than status.machine. The agent that reports carries the element
+	// on as that machine left it. It stays until an administrator ended the use: by the out-of-service taint or a
+	// declaration, for this attachmentUID.
+	// +optional
+	Machine *MachineIdentity `json:"machine,omitempty"`
+}
+
+// MachineIdentity distinguishes machines that run under one node name. Equal systemUUIDs mean one machine, different
+// ones two. If one of them has none, the machineIDs decide.
+type MachineIdentity struct {
+	// systemUUID is a hash of the system UUID in the firmware. Empty if there is none, or a known placeholder.
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	SystemUUID string `json:"systemUUID,omitempty"`
+	// machineID is a hash of the machine ID of the installation (/etc/machine-id). Empty if there is none.
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	MachineID string `json:"machineID,omitempty"`
+	// bootID of the machine's kernel when it last reported. It identifies a boot, not a machine. Empty in status.machine,
+	// which has it in status.bootID.
+	// +kubebuilder:validation:MaxLength=128
+	// +optional
+	BootID string `json:"bootID,omitempty"`
 }
 
 // Unlisted counts the publications that are not among those listed.
@@ -263,6 +286,9 @@ type NodeVolumeStateStatus struct {
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	BootID string `json:"bootID,omitempty"`
+	// machine whose agent wrote this report. Every element of volumes without a machine of its own is of this one.
+	// +optional
+	Machine MachineIdentity `json:"machine,omitzero"`
 	// agentVersion is the version of the agent that wrote this report.
 	// +kubebuilder:validation:MaxLength=256
 	// +optional
@@ -287,8 +313,8 @@ type NodeVolumeStateStatus struct {
 	// summary counts the volumes.
 	// +optional
 	Summary *NodeVolumeSummary `json:"summary,omitempty"`
-	// conditions are Ready, DriversReady, VolumesHealthy, MountsConsistent and VolumesReleased. Every writer
-	// updates the whole object, at the version that it read.
+	// conditions are Ready, DriversReady, VolumesHealthy, MountsConsistent, VolumesReleased and SameMachine. Every
+	// writer updates the whole object, at the version that it read.
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=32

@@ -57,7 +57,11 @@ func (n *Node) SetConditions(nvs *volumesv1alpha1.NodeVolumeState, reports map[s
 			Message: status.Shorten(c.Message, volumesv1alpha1.MaxConditionMessageLength),
 		})
 	}
-	slices.SortFunc(nvs.Status.Conditions, func(x, y metav1.Condition) int { return strings.Compare(x.Type, y.Type) })
+	sortConditions(nvs.Status.Conditions)
+}
+
+func sortConditions(conditions []metav1.Condition) {
+	slices.SortFunc(conditions, func(x, y metav1.Condition) int { return strings.Compare(x.Type, y.Type) })
 }
 
 // volumesReleased: the node may be removed. Something that belongs to no volume that is known may be any volume.
