@@ -71,7 +71,7 @@ var (
 	}
 
 	worlds = []world{
-		agentWorld, liarWorld, uncutWorld, lostWorld, intentWorld, lostIntentWorld, kubeletWorld, kubeletForceWorld,
+		machineWorld, machineCrashWorld, agentWorld, liarWorld, uncutWorld, lostWorld, intentWorld, lostIntentWorld, kubeletWorld, kubeletForceWorld,
 		kubeletUnregisteredWorld, exclusiveWorld, strangerWorld, declareWorld, declareUncutWorld,
 		deadKubeletWorld, rebootWorld,
 		restoreWorld, restoreExclusiveWorld, sharedWorld, crashWorld, forceWorld, collectWorld, collectForceWorld,
