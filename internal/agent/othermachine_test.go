@@ -15,6 +15,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -73,9 +74,11 @@ func (n *node) expire() {
 
 func (n *node) changeLease(change func(*coordinationv1.Lease)) {
 	n.t.Helper()
-	l := n.lease("any", func(*coordinationv1.Lease) bool { return true })
-	change(l)
-	n.must(n.client.Update(n.t.Context(), l))
+	n.must(retry.RetryOnConflict(retry.DefaultRetry, func() error { // the agent renews it
+		l := n.lease("any", func(*coordinationv1.Lease) bool { return true })
+		change(l)
+		return n.client.Update(n.t.Context(), l)
+	}))
 }
 
 // used is a node of which the first machine uses a volume for an intent, and has died.

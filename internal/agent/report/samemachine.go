@@ -64,8 +64,8 @@ func (n *Node) describeOthers(others []volumesv1alpha1.NodeVolume) string {
 		uses = append(uses, fmt.Sprintf("%s (attachment %s)", o.VolumeName, o.AttachmentUID))
 	}
 	return fmt.Sprintf("another machine under this node name (%s) uses %d volumes that this one (%s) neither releases nor "+
-		"takes: %s. Power the other machine off, then declare each attachment released, or taint the Node out-of-service "+
-		"until they are detached", machine.Describe(*others[0].Machine), len(others),
+		"takes: %s. Power the other machine off for good, then declare these attachments released "+
+		"(kubectl hawser declare-released)", machine.Describe(*others[0].Machine), len(others),
 		machine.Describe(n.identity()), Enumerate(uses))
 }
 
