@@ -31,14 +31,9 @@ func (p Protocol) MaySetInUse(n Node, uid types.UID) Guard {
 
 // MayStage reports whether the agent may call the driver for attachment uid. n is the state that the last write of this
 // process was acknowledged with, and no write of unknown outcome came after it; a state that was only read is not
-// enough. The record on disk is written before the call. What an administrator has ended while this machine was off is not
-// begun anew: another machine of the node's name may have been told that it is over.
+// enough. The record on disk is written before the call.
 func (p Protocol) MayStage(n Node, uid types.UID) Guard {
-	_, declared := n.Declares(uid)
-	return first(
-		p.refuse(GuardUseRecorded, n.Use.InUse && n.Use.UID == uid && !n.Use.Foreign),
-		p.refuse(GuardSameMachine, !declared && (n.Entry.UID != uid || !n.Entry.Vouched)),
-	)
+	return p.refuse(GuardUseRecorded, n.Use.InUse && n.Use.UID == uid && !n.Use.Foreign)
 }
 
 // MayPublish reports whether the agent may publish for an intent: n as for MayStage, i as it was read live after n

@@ -205,7 +205,7 @@ func (st *stepper) markDetaching(i, n int) {
 		}
 		if guard == GuardNone {
 			st.writeDetaching(i, n, uid, forced)
-		} else if st.machines && h.use.foreign && h.away.off &&
+		} else if st.machines && h.use.gone &&
 			st.rules.MayMarkDetaching(h.view(), uidNames[uid], true) == GuardNone {
 			st.writeVouched(i, n, uid)
 		} else if st.asserts && st.rules.MayMarkDetaching(h.view(), uidNames[uid], true) == GuardNone {

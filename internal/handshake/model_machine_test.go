@@ -17,7 +17,7 @@ type hostState struct {
 	hold                     hold
 	call                     uint8
 	late                     lateWrite
-	// off: the machine is powered off, and an administrator knows it.
+	// off: the machine is powered off for good, and an administrator knows it. The next one in its place is another one.
 	off bool
 }
 
@@ -32,7 +32,7 @@ func (n *nodeState) turn() {
 	n.away = n.host()
 	n.up, n.acked, n.booted, n.waits = h.up, h.acked, h.booted, h.waits
 	n.rec, n.hold, n.call, n.late = h.rec, h.hold, h.call, h.late
-	n.use.foreign = n.use.inUse && !n.use.foreign
+	n.use.foreign = n.use.inUse && (n.use.gone || !n.use.foreign)
 }
 
 // machines of the node, each as the one that acts.
@@ -60,9 +60,11 @@ func (st *stepper) machineActs(n int) {
 		to(actPowerOn, true, false, func(n *nodeState) { n.away.off = false })
 	} else {
 		to(actTurn, false, false, (*nodeState).turn)
-		to(actPowerOff, true, false, func(n *nodeState) { n.away = hostState{off: true} })
+		to(actPowerOff, true, false, func(n *nodeState) {
+			n.away, n.use.gone = hostState{off: true}, n.use.gone || n.use.foreign
+		})
 	}
-	if h.away.off && h.exists && h.use.foreign && !h.isDeclared(h.use.uid) {
+	if h.exists && h.use.gone && !h.isDeclared(h.use.uid) {
 		to(actDeclare, false, true, func(n *nodeState) {
 			n.declared |= 1 << n.use.uid
 			n.excused |= 1 << n.use.uid

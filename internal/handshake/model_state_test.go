@@ -75,8 +75,8 @@ type entry struct {
 type useState struct {
 	uid            uint8
 	inUse, waiting bool
-	// foreign: by another machine than the one that acts.
-	foreign bool
+	// foreign: by another machine than the one that acts; gone: by one that is off for good.
+	foreign, gone bool
 }
 
 // record is what an agent, or the kubelet, wrote to disk before it called the driver.

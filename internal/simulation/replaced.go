@@ -62,7 +62,12 @@ func (w *World) succeed(node string) {
 	w.chance.reach(kind)
 	w.logLocked("another machine comes under the name %s: %s", node, kind)
 	w.installations++
-	m := w.machineIn(node, fmt.Sprintf("%s-%d", node, w.installations))
+	dir := fmt.Sprintf("%s-%d", node, w.installations)
+	if kind == reinstalled { // paths stay what they were
+		dir = filepath.Base(old.dir)
+		w.must(os.RemoveAll(old.dir))
+	}
+	m := w.machineIn(node, dir)
 	m.identify(w.installations, w.installations)
 	for handle, d := range old.devices {
 		m.devices[handle] = m.newDevice(d.uid)

@@ -224,6 +224,9 @@ func (m *machine) restart() {
 	m.world.mu.Lock()
 	stop := m.stop
 	m.world.mu.Unlock()
+	if stop == nil {
+		return // a machine that was started just now
+	}
 	stop()
 	m.launchAfter(20 * time.Second)
 }
