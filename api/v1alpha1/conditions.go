@@ -131,9 +131,9 @@ const (
 	// removed.
 	ConditionVolumesReleased = "VolumesReleased"
 
-	// ConditionSameMachine is True while every use on the node is of the machine that reports. It is False while a volume is
-	// in use by another machine under the same node name, and Unknown while the machine has neither a system UUID nor a
-	// machine ID to distinguish it from another one.
+	// ConditionSameMachine is True while every use on the node is of the machine that reports. It is False while a volume
+	// is in use by another machine under the same node name, and Unknown while the machine has neither a system UUID nor
+	// a machine ID to distinguish it from another one.
 	ConditionSameMachine = "SameMachine"
 
 	// ConditionAttachmentsHealthy is False while the driver's attacher does not attach or detach a volume of the node, or

@@ -153,7 +153,7 @@ func New(o Options) (*Agent, error) {
 	a.intents = report.NewIntentWriter(o.Live, o.Clock, a.step)
 	a.session = report.NewSession(report.SessionOptions{
 		NodeName: o.NodeName, Machine: identity, Live: o.Live, Writer: a.state, Clock: o.Clock, Log: o.Log,
-		RequeueAll: a.queueAll, Waits: a.reportOtherMachine,
+		RequeueAll: a.queueAll, Waits: func(other *report.OtherMachineError) { reportOtherMachine(o, other) },
 	})
 	a.steps = &operation.Environment{Options: operation.Options{
 		NodeName: o.NodeName, Paths: a.paths, BootID: a.bootID, DriverTimeout: o.DriverTimeout, Clock: o.Clock,

@@ -11,14 +11,19 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/report"
+	"github.com/hawser-io/hawser/internal/status"
 )
+
+// longestNote is what the API server takes.
+const longestNote = 1024
 
 // reportOtherMachine reports once, on the Node, that this agent waits: another machine has its name. The status of the
 // node state is that of the other one.
-func (a *Agent) reportOtherMachine(other *report.OtherMachineError) {
-	a.Log.Error(other, "waiting for the Lease of the node")
+func reportOtherMachine(o Options, other *report.OtherMachineError) {
+	o.Log.Error(other, "waiting for the Lease of the node")
 	node := &corev1.Node{}
-	node.Name, node.UID = a.NodeName, types.UID(a.NodeName) // as the kubelet names it in its events
+	node.Name, node.UID = o.NodeName, types.UID(o.NodeName) // as the kubelet names it in its events
 	node.Kind, node.APIVersion = "Node", "v1"
-	a.Recorder.Eventf(node, nil, corev1.EventTypeWarning, volumesv1alpha1.ReasonAnotherMachine, "Wait", "%s", other.Error())
+	o.Recorder.Eventf(node, nil, corev1.EventTypeWarning, volumesv1alpha1.ReasonAnotherMachine, "Wait", "%s",
+		status.Shorten(other.Error(), longestNote))
 }

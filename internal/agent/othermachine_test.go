@@ -228,7 +228,9 @@ func testUseWithoutMachine(t *testing.T, c *cluster) {
 	first.must(first.client.Status().Update(t.Context(), s))
 	first.changeLease(func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = &first.name })
 	first.start()
-	s = first.state("of a machine", func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Status.Machine.SystemUUID != "" })
+	s = first.state("of a machine", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return s.Status.Machine.SystemUUID != ""
+	})
 	if line := handshake.VolumeOf(s, v.name()); line == nil || !line.InUse || line.Machine != nil {
 		t.Errorf("line of volume %s: %+v, want it in use by the machine that reports", v.name(), line)
 	}

@@ -35,7 +35,7 @@ func (a *Agent) recoverRecords(ctx context.Context) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("reading node state: %w", err)
 	}
-	nvs = a.withoutOthers(nvs, records)
+	nvs = withoutOthers(a.machine, nvs, records)
 	if !a.session.Persisted.ForgottenBy(nvs) { // otherwise the disk knows better
 		records = append(records, a.rebuild(nvs, records, broken)...)
 	}
@@ -67,9 +67,9 @@ func (a *Agent) recoverRecords(ctx context.Context) error {
 }
 
 // withoutOthers is nvs without what other machines of the node's name use, which is not for this agent to release.
-func (a *Agent) withoutOthers(nvs *volumesv1alpha1.NodeVolumeState,
+func withoutOthers(self volumesv1alpha1.MachineIdentity, nvs *volumesv1alpha1.NodeVolumeState,
 	records []*record.Record) *volumesv1alpha1.NodeVolumeState {
-	return machine.Of(a.machine, nvs, func(line *volumesv1alpha1.NodeVolume) bool {
+	return machine.Of(self, nvs, func(line *volumesv1alpha1.NodeVolume) bool {
 		return slices.ContainsFunc(records, func(r *record.Record) bool {
 			return r.VolumeName == line.VolumeName && r.AttachmentUID == line.AttachmentUID
 		})

@@ -76,8 +76,8 @@ func (d *declare) run(ctx context.Context, g *facts.Gatherer, args []string) err
 	uids := args[1:]
 	if d.allStuck {
 		if uids = stuck(n.State.Value); len(uids) == 0 {
-			return fmt.Errorf("the agent of node %s reports no release that fails, and no use by another machine; kubectl hawser why node %s explains what it "+
-				"waits for", args[0], args[0])
+			return fmt.Errorf("the agent of node %s reports no release that fails, and no use by another machine; "+
+				"kubectl hawser why node %s explains what it waits for", args[0], args[0])
 		}
 	}
 	var found []string

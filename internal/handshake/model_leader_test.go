@@ -203,12 +203,13 @@ func (st *stepper) markDetaching(i, n int) {
 			forced = true
 			guard = st.rules.MayMarkDetaching(h.view(), uidNames[uid], true)
 		}
-		if guard == GuardNone {
+		switch {
+		case guard == GuardNone:
 			st.writeDetaching(i, n, uid, forced)
-		} else if st.machines && h.use.gone &&
-			st.rules.MayMarkDetaching(h.view(), uidNames[uid], true) == GuardNone {
+		case st.rules.MayMarkDetaching(h.view(), uidNames[uid], true) != GuardNone:
+		case st.machines && h.use.gone:
 			st.writeVouched(i, n, uid)
-		} else if st.asserts && st.rules.MayMarkDetaching(h.view(), uidNames[uid], true) == GuardNone {
+		case st.asserts:
 			st.relyOn(i, n, uid)
 		}
 	}
@@ -223,7 +224,8 @@ func (st *stepper) writeDetaching(i, n int, uid uint8, forced bool) {
 	}
 	h := &s.node[n]
 	h.entry = entry{
-		state: entryDetaching, uid: uid, forced: forced, vouched: st.machines && forced && (st.without == effectVouched || h.isDeclared(uid)),
+		state: entryDetaching, uid: uid, forced: forced,
+		vouched: st.machines && forced && (st.without == effectVouched || h.isDeclared(uid)),
 	}
 	if forced {
 		h.entry.unprotected = !st.cuts && st.without != effectUnprotected

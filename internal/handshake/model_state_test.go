@@ -301,7 +301,8 @@ func (n *nodeState) view() Node {
 		LookedAgain: n.entry.relooked, Boot: bootNames[n.kubelet.said],
 		Entry: Entry{
 			State: [...]State{Absent, Attached, Detaching}[n.entry.state], UID: uidNames[n.entry.uid],
-			Detached: n.entry.detached, Forced: n.entry.forced, Vouched: n.entry.vouched, Boot: bootNames[n.entry.boot], Asked: n.entry.asked,
+			Detached: n.entry.detached, Forced: n.entry.forced, Vouched: n.entry.vouched, Boot: bootNames[n.entry.boot],
+			Asked: n.entry.asked,
 		},
 		Use: Use{
 			UID: uidNames[n.use.uid], InUse: n.use.inUse, Waiting: n.use.waiting, Foreign: n.use.foreign,

@@ -8,6 +8,7 @@ SPDX-License-Identifier: Apache-2.0
 package machine
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -17,7 +18,10 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 // Where the kernel and the host keep the identifiers. The agent's container shares the host's process IDs, but has an
@@ -42,8 +46,8 @@ var placeholders = []string{
 	"aaaaaaaabbbbccccddddeeeeeeeeeeee",
 }
 
-// Read reads the identity of this machine. An identifier that cannot be read, or that is a placeholder, is missing. file
-// replaces both sources where several nodes share one kernel: its lines are the system UUID and the machine ID.
+// Read reads the identity of this machine. An identifier that cannot be read, or that is a placeholder, is missing.
+// file replaces both sources where several nodes share one kernel: its lines are the system UUID and the machine ID.
 func Read(file string) (volumesv1alpha1.MachineIdentity, error) {
 	if file != "" {
 		data, err := os.ReadFile(file)
@@ -126,7 +130,8 @@ func relation(equal bool) Relation {
 
 // Others are the lines of nvs of what other machines than self use. A line names its machine, or is of the machine that
 // wrote the status. recorded reports whether the own disk has a record of the use: it decides where the system UUIDs
-// cannot. A use whose machine is not known is taken for one of self.
+// cannot. A use whose machine is not known is taken for one of self. One that names no attachment, and that no entry
+// can name, is of Unnamed.
 func Others(self volumesv1alpha1.MachineIdentity, nvs *volumesv1alpha1.NodeVolumeState,
 	recorded func(line *volumesv1alpha1.NodeVolume) bool) []volumesv1alpha1.NodeVolume {
 	var others []volumesv1alpha1.NodeVolume
@@ -141,9 +146,18 @@ func Others(self volumesv1alpha1.MachineIdentity, nvs *volumesv1alpha1.NodeVolum
 		}
 		line = line.DeepCopy()
 		line.Machine = &user
+		if line.AttachmentUID == "" && handshake.AttachmentOf(nvs, line.VolumeName) == nil {
+			line.AttachmentUID = Unnamed(user)
+		}
 		others = append(others, *line)
 	}
 	return others
+}
+
+// Unnamed stands for the attachments that a machine's kubelet used and that nothing names, so that an administrator can
+// declare that these uses have ended too.
+func Unnamed(m volumesv1alpha1.MachineIdentity) types.UID {
+	return types.UID("machine-" + cmp.Or(m.SystemUUID, m.MachineID))
 }
 
 // UserOf is the machine that uses what the line is about.
@@ -167,8 +181,8 @@ func Of(self volumesv1alpha1.MachineIdentity, nvs *volumesv1alpha1.NodeVolumeSta
 	own := nvs.DeepCopy()
 	own.Status.Volumes = slices.DeleteFunc(own.Status.Volumes, func(line volumesv1alpha1.NodeVolume) bool {
 		return slices.ContainsFunc(others, func(o volumesv1alpha1.NodeVolume) bool {
-			return o.VolumeName == line.VolumeName && o.AttachmentUID == line.AttachmentUID &&
-				*o.Machine == UserOf(nvs, &line)
+			return o.VolumeName == line.VolumeName && *o.Machine == UserOf(nvs, &line) &&
+				(o.AttachmentUID == line.AttachmentUID || line.AttachmentUID == "")
 		})
 	})
 	return own

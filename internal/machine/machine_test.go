@@ -8,9 +8,11 @@ package machine
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 const (
@@ -37,7 +39,7 @@ func TestWhichMachinesAreOne(t *testing.T) {
 		"nothing of both":                     {[2]string{"", ""}, [2]string{"", ""}, Undecidable},
 		"different identifiers of each":       {[2]string{uuidA, ""}, [2]string{"", idB}, Undecidable},
 		"the same placeholder, nothing else":  {[2]string{placeholders[0], ""}, [2]string{placeholders[0], ""}, Undecidable},
-		"written in another way":              {[2]string{uuidA, ""}, [2]string{"4C4C4544-0043-3510-8052-B4C04F564D31\n", ""}, Same},
+		"written in another way":              {[2]string{uuidA, ""}, [2]string{strings.ToUpper(uuidA) + "\n", ""}, Same},
 		"an earlier release has kept nothing": {[2]string{uuidA, idA}, [2]string{"", ""}, Undecidable},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -59,7 +61,7 @@ func TestPlaceholdersIdentifyNoMachine(t *testing.T) {
 			t.Errorf("identifier %q gives %+v, want none", id, got)
 		}
 	}
-	if got := New(uuidA, idA); len(got.SystemUUID) != hashLength || got.SystemUUID == got.MachineID || got.SystemUUID == uuidA {
+	if got := New(uuidA, idA); len(got.SystemUUID) != hashLength || got.SystemUUID == got.MachineID {
 		t.Errorf("identity is %+v, want a hash of each identifier", got)
 	}
 }
@@ -138,5 +140,34 @@ func TestWhatOtherMachinesUse(t *testing.T) {
 				t.Errorf("the node state was changed: %+v", nvs.Status.Volumes)
 			}
 		})
+	}
+}
+
+func TestAUseThatNamesNoAttachmentCanBeDeclared(t *testing.T) {
+	a, b := New(uuidA, idA), New(uuidB, idB)
+	never := func(*volumesv1alpha1.NodeVolume) bool { return false }
+	nvs := &volumesv1alpha1.NodeVolumeState{
+		Spec: volumesv1alpha1.NodeVolumeStateSpec{
+			Attachments: []volumesv1alpha1.NodeAttachment{{VolumeName: "ours", AttachmentUID: "u1"}}},
+		Status: volumesv1alpha1.NodeVolumeStateStatus{Machine: a, Volumes: []volumesv1alpha1.NodeVolume{
+			{VolumeName: "ours", InUse: true, PublishedBy: volumesv1alpha1.PublisherKubelet},
+			{VolumeName: "upstreams", InUse: true, PublishedBy: volumesv1alpha1.PublisherKubelet},
+		}},
+	}
+	if left := Of(b, nvs, never).Status.Volumes; len(left) != 0 {
+		t.Errorf("lines without those of other machines: %+v, want none", left)
+	}
+	nvs.Status.Volumes, nvs.Status.Machine = Others(b, nvs, never), b
+	if got := nvs.Status.Volumes[0].AttachmentUID; got != "" {
+		t.Errorf("a use of the entry's attachment names %q, want nothing: it ends with the entry", got)
+	}
+	unnamed := nvs.Status.Volumes[1].AttachmentUID
+	drop := func() handshake.Guard { return handshake.Protocol{}.MayDropForeign(handshake.NodeOf(nvs, "upstreams")) }
+	if drop() == handshake.GuardNone {
+		t.Errorf("the use %q of another machine may be dropped, want that an administrator ends it", unnamed)
+	}
+	nvs.Annotations = map[string]string{volumesv1alpha1.DeclaredReleasedPrefix + string(unnamed): "scrapped"}
+	if got := drop(); unnamed != Unnamed(a) || got != handshake.GuardNone {
+		t.Errorf("the use %q that is declared ended is kept: guard %s", unnamed, got)
 	}
 }

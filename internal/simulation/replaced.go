@@ -65,7 +65,7 @@ func (w *World) succeed(node string) {
 	dir := fmt.Sprintf("%s-%d", node, w.installations)
 	if kind == reinstalled { // paths stay what they were
 		dir = filepath.Base(old.dir)
-		w.must(os.RemoveAll(old.dir))
+		w.must(os.Rename(old.dir, fmt.Sprintf("%s-before-%d", old.dir, w.installations)))
 	}
 	m := w.machineIn(node, dir)
 	m.identify(w.installations, w.installations)

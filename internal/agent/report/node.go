@@ -91,8 +91,7 @@ func (n *Node) Render(nvs *volumesv1alpha1.NodeVolumeState, reports map[string]V
 		summary.Orphaned += count(r.Orphan)
 	}
 	s.Summary = &summary
-	n.SetConditions(nvs, reports, names)
-	n.setSameMachine(nvs, others)
+	n.SetConditions(nvs, reports, names, others)
 	fit(nvs)
 }
 

@@ -18,10 +18,10 @@ import (
 	"github.com/hawser-io/hawser/internal/machine"
 )
 
-// Two machines may run under one node name: one that was cut off and one that replaced it. One of them at a time reports,
-// the one that holds the Lease. The other one has no session, so it takes nothing into use and releases nothing. That
-// keeps the two from undoing each other's reports; that no use is lost rests on the node state, where each carries on
-// what the other one uses.
+// Two machines may run under one node name: one that was cut off and one that replaced it. One of them at a time
+// reports, the one that holds the Lease. The other one has no session, so it takes nothing into use and releases
+// nothing. That keeps the two from undoing each other's reports; that no use is lost rests on the node state, where each
+// carries on what the other one uses.
 
 // OtherMachineError means that the agent of another machine under the node's name holds the Lease and renews it.
 type OtherMachineError struct {
@@ -33,9 +33,9 @@ type OtherMachineError struct {
 
 // Error names both machines, and who ends the wait.
 func (e *OtherMachineError) Error() string {
-	return fmt.Sprintf("the agent of another machine (%s) holds the Lease of node %s; this one (%s) reports nothing and takes "+
-		"no volume into use until that Lease was not renewed for %s. Power one of the machines off, or give it another "+
-		"node name", machine.Describe(e.Holder), e.Node, machine.Describe(e.This), e.Duration)
+	return fmt.Sprintf("the agent of another machine (%s) holds the Lease of node %s; this one (%s) reports nothing and "+
+		"takes no volume into use until that Lease was not renewed for %s. Power one of the machines off, or give it "+
+		"another node name", machine.Describe(e.Holder), e.Node, machine.Describe(e.This), e.Duration)
 }
 
 // otherHolder is the last renewal by another machine that was seen, and when it was seen first, by this machine's clock.

@@ -9,13 +9,9 @@ import (
 	"fmt"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/handshake"
 	"github.com/hawser-io/hawser/internal/machine"
-	"github.com/hawser-io/hawser/internal/status"
 )
 
 // others are the lines of what other machines of the node's name use, as nvs has them before this report. They stay as
@@ -34,27 +30,18 @@ func (n *Node) others(nvs *volumesv1alpha1.NodeVolumeState,
 	})
 }
 
-// setSameMachine sets the condition about the machines that use volumes under the node's name. While another one does,
-// the node is not Ready: a person has to decide.
-func (n *Node) setSameMachine(nvs *volumesv1alpha1.NodeVolumeState, others []volumesv1alpha1.NodeVolume) {
-	c := metav1.Condition{Type: volumesv1alpha1.ConditionSameMachine, Status: metav1.ConditionTrue,
-		Reason: volumesv1alpha1.ReasonAsExpected, Message: "no other machine uses a volume under this node name",
-		ObservedGeneration: nvs.Generation}
+// sameMachine is True while every use on the node is of this machine.
+func (n *Node) sameMachine(others []volumesv1alpha1.NodeVolume) ConditionValue {
 	switch {
 	case len(others) > 0:
-		c.Status, c.Reason = metav1.ConditionFalse, volumesv1alpha1.ReasonAnotherMachine
-		c.Message = status.Shorten(n.describeOthers(others), volumesv1alpha1.MaxConditionMessageLength)
+		return ConditionValue{reason: volumesv1alpha1.ReasonAnotherMachine, Message: n.describeOthers(others)}
 	case machine.Compare(n.Machine, n.Machine) == machine.Undecidable:
-		c.Status, c.Reason = metav1.ConditionUnknown, volumesv1alpha1.ReasonMachineUnknown
-		c.Message = "the machine has neither a system UUID nor a machine ID; another machine under this node name would " +
-			"be taken for this one"
+		return ConditionValue{OK: true, unknown: true, reason: volumesv1alpha1.ReasonMachineUnknown,
+			Message: "the machine has neither a system UUID nor a machine ID; another machine under this node name would " +
+				"be taken for this one"}
 	}
-	meta.SetStatusCondition(&nvs.Status.Conditions, c)
-	if c.Reason == volumesv1alpha1.ReasonAnotherMachine {
-		c.Type = volumesv1alpha1.ConditionReady
-		meta.SetStatusCondition(&nvs.Status.Conditions, c)
-	}
-	sortConditions(nvs.Status.Conditions)
+	return ConditionValue{OK: true, reason: volumesv1alpha1.ReasonAsExpected,
+		Message: "no other machine uses a volume under this node name"}
 }
 
 // describeOthers names both machines, what is in use, and who ends the wait.
