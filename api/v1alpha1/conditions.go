@@ -131,6 +131,11 @@ const (
 	// removed.
 	ConditionVolumesReleased = "VolumesReleased"
 
+	// ConditionSameMachine is True while every use on the node is of the machine that reports. It is False while a volume
+	// is in use by another machine under the same node name, and Unknown while the machine has neither a system UUID nor
+	// a machine ID to distinguish it from another one.
+	ConditionSameMachine = "SameMachine"
+
 	// ConditionAttachmentsHealthy is False while the driver's attacher does not attach or detach a volume of the node, or
 	// while the node goes on under another name. The manager writes it. Absent as long as nothing was ever wrong.
 	ConditionAttachmentsHealthy = "AttachmentsHealthy"
@@ -244,6 +249,8 @@ const (
 	ReasonReleased         = "Released"
 	ReasonVolumesPresent   = "VolumesPresent"
 	ReasonReleaseFailing   = "ReleaseFailing"
+	ReasonAnotherMachine   = "AnotherMachine"
+	ReasonMachineUnknown   = "MachineUnknown"
 
 	ReasonNodeRenamed           = "NodeRenamed"
 	ReasonUnexpectedPublication = "UnexpectedPublication"

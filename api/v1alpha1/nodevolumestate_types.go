@@ -97,7 +97,8 @@ type NodeVolume struct {
 	// +kubebuilder:validation:MaxLength=2130
 	// +required
 	VolumeName string `json:"volumeName,omitempty"`
-	// attachmentUID is the attachment that the flags are about.
+	// attachmentUID is the attachment that the flags are about. Where the kubelet of another machine used the volume and
+	// nothing names the attachment, it is machine- and that machine's hash, and can be declared released.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
@@ -155,13 +156,12 @@ type NodeVolume struct {
 	// error that the volume's next step waits for.
 	// +optional
 	Error *OperationError `json:"error,omitempty"`
+	// machine that uses the volume, if it is another one than status.machine. The agent that reports carries the element
+	// on as that machine left it. It stays until an administrator ended the use: by the out-of-service taint or a
+	// declaration, for this attachmentUID.
+	// +optional
+	Machine *MachineIdentity `json:"machine,omitempty"`
 }
-
-// Unlisted counts the publications that are not among those listed.
-func (v *NodeVolume) Unlisted() int { return max(int(v.PublicationCount)-len(v.Publications), 0) }
-
-// HasPublications reports whether the volume is published, also where no publication is listed.
-func (v *NodeVolume) HasPublications() bool { return len(v.Publications)+v.Unlisted() > 0 }
 
 // MountTableRelease is a volume whose release is based on the mount table alone.
 type MountTableRelease struct {
@@ -263,6 +263,9 @@ type NodeVolumeStateStatus struct {
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	BootID string `json:"bootID,omitempty"`
+	// machine whose agent wrote this report. Every element of volumes without a machine of its own is of this one.
+	// +optional
+	Machine MachineIdentity `json:"machine,omitzero"`
 	// agentVersion is the version of the agent that wrote this report.
 	// +kubebuilder:validation:MaxLength=256
 	// +optional
@@ -287,8 +290,8 @@ type NodeVolumeStateStatus struct {
 	// summary counts the volumes.
 	// +optional
 	Summary *NodeVolumeSummary `json:"summary,omitempty"`
-	// conditions are Ready, DriversReady, VolumesHealthy, MountsConsistent and VolumesReleased. Every writer
-	// updates the whole object, at the version that it read.
+	// conditions are Ready, DriversReady, VolumesHealthy, MountsConsistent, VolumesReleased and SameMachine. Every
+	// writer updates the whole object, at the version that it read.
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=32

@@ -62,6 +62,9 @@ func parseFlags() *flags {
 		"How often to ask the drivers how full their volumes are, with some jitter.")
 	flag.StringVar(&f.BootIDFile, "boot-id-file", "/proc/sys/kernel/random/boot_id",
 		"File with the ID of the running boot.")
+	flag.StringVar(&f.MachineIdentityFile, "machine-identity-file", "",
+		"File with the system UUID and, in a second line, the machine ID. It is for test nodes that share a kernel. "+
+			"Empty: those of the firmware and of the host.")
 	flag.StringVar(&f.mountInfo, "mountinfo", mount.SelfMountInfo,
 		"The mount table; "+mount.HostMountInfo+" in a container that shares the host's process IDs.")
 	flag.StringVar(&f.metrics.Address, "metrics-bind-address", "0",

@@ -21,11 +21,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/kubelet"
 	"github.com/hawser-io/hawser/internal/agent/operation"
 	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/agent/report"
 	"github.com/hawser-io/hawser/internal/driver"
+	"github.com/hawser-io/hawser/internal/machine"
 	"github.com/hawser-io/hawser/internal/metrics"
 )
 
@@ -43,6 +45,8 @@ type Options struct {
 	Version    string
 	// BootIDFile is /proc/sys/kernel/random/boot_id by default.
 	BootIDFile string
+	// MachineIdentityFile replaces the firmware and the host's installation as the source of the machine's identity.
+	MachineIdentityFile string
 	// DriverTimeout is DefaultDriverTimeout by default.
 	DriverTimeout time.Duration
 	// StatsPeriod is DefaultStatsPeriod by default.
@@ -86,9 +90,11 @@ type Agent struct {
 	Options
 	paths  record.Paths
 	bootID string
-	store  *record.Store
-	state  *report.Writer
-	queue  *dispatcher
+	// machine distinguishes this one from others under the node's name.
+	machine volumesv1alpha1.MachineIdentity
+	store   *record.Store
+	state   *report.Writer
+	queue   *dispatcher
 	// observer finds out what the kubelet uses.
 	observer *kubelet.Observer
 	lock     io.Closer
@@ -122,23 +128,32 @@ func New(o Options) (*Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading boot ID: %w", err)
 	}
+	identity, err := machine.Read(o.MachineIdentityFile)
+	if err != nil && o.MachineIdentityFile != "" {
+		return nil, err
+	}
+	if err != nil {
+		o.Log.Error(err, "a part of the machine's identity is not known")
+	}
 	a := &Agent{
-		Options: o, paths: record.Paths{Root: o.RootDir, Kubelet: o.KubeletDir},
+		Options: o, machine: identity, paths: record.Paths{Root: o.RootDir, Kubelet: o.KubeletDir},
 		bootID:  strings.TrimSpace(string(boot)),
 		volumes: map[string]*operation.Volume{}, started: make(chan struct{}),
 	}
 	a.queue = newDispatcher(o.Clock, o.Log, a.reconcileKey)
 	a.queue.added = a.noteRequeue
 	a.state = report.NewWriter(o.Clock, o.Log)
+	a.state.Machine = identity
 	a.holders = operation.NewHolders(o.Log, a.holderEnded)
 	a.observer = kubelet.NewObserver(kubelet.ObserverOptions{
 		Paths: a.paths, BootID: a.bootID, Mounts: o.Mounts, Reports: a.state, Volumes: hooks{a}, Clock: o.Clock,
 		Log: o.Log,
 	})
-	a.node = report.NewNode(a.bootID, o.Version, o.Registry.Drivers, a.observer)
+	a.node = report.NewNode(a.bootID, o.Version, identity, o.Registry.Drivers, a.observer)
 	a.intents = report.NewIntentWriter(o.Live, o.Clock, a.step)
 	a.session = report.NewSession(report.SessionOptions{
-		NodeName: o.NodeName, Live: o.Live, Writer: a.state, Clock: o.Clock, Log: o.Log, RequeueAll: a.queueAll,
+		NodeName: o.NodeName, Machine: identity, Live: o.Live, Writer: a.state, Clock: o.Clock, Log: o.Log,
+		RequeueAll: a.queueAll, Waits: func(other *report.OtherMachineError) { reportOtherMachine(o, other) },
 	})
 	a.steps = &operation.Environment{Options: operation.Options{
 		NodeName: o.NodeName, Paths: a.paths, BootID: a.bootID, DriverTimeout: o.DriverTimeout, Clock: o.Clock,

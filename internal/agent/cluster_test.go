@@ -57,11 +57,13 @@ func newCluster(t *testing.T) *cluster {
 // node is one node of the cluster, with a kernel and a driver that outlive its agents.
 type node struct {
 	*cluster
-	t        *testing.T
-	name     string
-	root     string
-	kubelet  string
-	boot     string
+	t       *testing.T
+	name    string
+	root    string
+	kubelet string
+	boot    string
+	// machine is the file with the machine's identity; empty for that of the host.
+	machine  string
 	kernel   *fakeNode
 	driver   *fakeDriver
 	registry *fakeRegistry

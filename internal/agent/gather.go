@@ -78,7 +78,7 @@ func markedInUse(nvs *volumesv1alpha1.NodeVolumeState, r *record.Record) bool {
 	}
 	line := handshake.VolumeOf(nvs, r.VolumeName)
 	return line != nil && line.InUse && !line.Waiting && line.AttachmentUID == r.AttachmentUID &&
-		line.PublishedBy != volumesv1alpha1.PublisherKubelet
+		line.Machine == nil && line.PublishedBy != volumesv1alpha1.PublisherKubelet
 }
 
 // intentsOf lists the intents that name the volume, and those that the record names as its users.

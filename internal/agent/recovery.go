@@ -18,6 +18,7 @@ import (
 	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/agent/report"
 	"github.com/hawser-io/hawser/internal/handshake"
+	"github.com/hawser-io/hawser/internal/machine"
 )
 
 // recoverRecords loads what earlier processes have left: records from the disk, and volumes that only the API still
@@ -34,6 +35,7 @@ func (a *Agent) recoverRecords(ctx context.Context) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("reading node state: %w", err)
 	}
+	nvs = withoutOthers(a.machine, nvs, records)
 	if !a.session.Persisted.ForgottenBy(nvs) { // otherwise the disk knows better
 		records = append(records, a.rebuild(nvs, records, broken)...)
 	}
@@ -62,6 +64,16 @@ func (a *Agent) recoverRecords(ctx context.Context) error {
 	a.noteBroken(records, broken)
 	a.observer.Recover(nvs)
 	return a.recoverPods(ctx, records)
+}
+
+// withoutOthers is nvs without what other machines of the node's name use, which is not for this agent to release.
+func withoutOthers(self volumesv1alpha1.MachineIdentity, nvs *volumesv1alpha1.NodeVolumeState,
+	records []*record.Record) *volumesv1alpha1.NodeVolumeState {
+	return machine.Of(self, nvs, func(line *volumesv1alpha1.NodeVolume) bool {
+		return slices.ContainsFunc(records, func(r *record.Record) bool {
+			return r.VolumeName == line.VolumeName && r.AttachmentUID == line.AttachmentUID
+		})
+	})
 }
 
 // rebuild makes records for volumes that the API says are in use here and that no record speaks of, and for broken

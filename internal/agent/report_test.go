@@ -26,6 +26,7 @@ import (
 	"github.com/hawser-io/hawser/internal/agent/plan"
 	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/agent/report"
+	"github.com/hawser-io/hawser/internal/machine"
 	"github.com/hawser-io/hawser/internal/mount"
 )
 
@@ -239,8 +240,8 @@ func TestWhatIsReportedOfTheNode(t *testing.T) {
 		!reflect.DeepEqual(s.Status.Drivers, a.Registry.Drivers()) {
 		t.Errorf("node state %+v, want the boot, the version and the drivers of the agent", s.Status)
 	}
-	if len(s.Status.Conditions) != 5 || s.Status.ObservedGeneration != 0 {
-		t.Errorf("conditions %+v, observed generation %d, want 5 and 0", s.Status.Conditions, s.Status.ObservedGeneration)
+	if len(s.Status.Conditions) != 6 || s.Status.ObservedGeneration != 0 {
+		t.Errorf("conditions %+v, observed generation %d, want 6 and 0", s.Status.Conditions, s.Status.ObservedGeneration)
 	}
 	if s.Status.Node.Unready == nil {
 		t.Error("the report drops status.node, which the manager wrote")
@@ -327,7 +328,7 @@ func TestWhatIsReleasedOnTheWordOfTheMountTableIsToldWhileItIsAttached(t *testin
 
 func TestTheConditionsOfANode(t *testing.T) {
 	type conditions map[string]string
-	well := conditions{
+	well := conditions{"SameMachine": "True AsExpected",
 		"Ready": "True Ready", "DriversReady": "True AsExpected", "VolumesHealthy": "True AsExpected",
 		"MountsConsistent": "True AsExpected",
 		"VolumesReleased":  "False VolumesPresent",
@@ -411,7 +412,8 @@ func TestTheConditionsOfANode(t *testing.T) {
 			b.state.Status.Drivers = b.agent.Registry.Drivers()
 			reports := map[string]report.VolumeReport{"v": {}}
 			test.change(b, reports)
-			b.agent.node.SetConditions(b.state, reports, slices.Sorted(maps.Keys(reports)))
+			b.agent.node.Machine = machine.New(firstUUID, firstID)
+			b.agent.node.SetConditions(b.state, reports, slices.Sorted(maps.Keys(reports)), nil)
 			var messages, order []string
 			for _, c := range b.state.Status.Conditions {
 				want := well[c.Type]

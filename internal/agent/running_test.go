@@ -190,8 +190,8 @@ func (n *node) launch(killAt int64) *running {
 	n.must(err)
 	options := Options{
 		NodeName: n.name, RootDir: n.root, KubeletDir: n.kubelet, Version: "test", BootIDFile: n.boot,
-		DriverTimeout: n.timeout,
-		Cache:         held, Live: live, Registry: n.registry, Mounts: n.kernel, MountChanges: n.kernel.changes,
+		MachineIdentityFile: n.machine, DriverTimeout: n.timeout,
+		Cache: held, Live: live, Registry: n.registry, Mounts: n.kernel, MountChanges: n.kernel.changes,
 		Recorder: r.events, Log: logFor(n.t), Step: r.step, Connections: connections,
 	}
 	options.Host = mortalHost{thisHost{log: options.Log}, r.dead}

@@ -21,6 +21,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/explain"
 	"github.com/hawser-io/hawser/internal/explain/facts"
+	"github.com/hawser-io/hawser/internal/machine"
 	"github.com/hawser-io/hawser/internal/status"
 )
 
@@ -39,7 +40,8 @@ func newDeclare(o *options) *cobra.Command {
 		Long: "Declare that a node has released an attachment. If you are wrong, the data of the volume is lost: read\n" +
 			"docs/operate.md, \"Declaring an attachment released\". The command shows what it found and asks for the name\n" +
 			"of the node, unless --yes is set.\n\n" +
-			"With --all-stuck it declares every attachment whose release fails, as the agent of the node reports.",
+			"With --all-stuck it declares every attachment whose release fails, or that another machine of the node's name " +
+			"uses, as the agent of the node reports.",
 		Args: d.args,
 		RunE: o.plain(d.run),
 	}
@@ -74,8 +76,8 @@ func (d *declare) run(ctx context.Context, g *facts.Gatherer, args []string) err
 	uids := args[1:]
 	if d.allStuck {
 		if uids = stuck(n.State.Value); len(uids) == 0 {
-			return fmt.Errorf("the agent of node %s reports no release that fails; kubectl hawser why node %s explains what it "+
-				"waits for", args[0], args[0])
+			return fmt.Errorf("the agent of node %s reports no release that fails, and no use by another machine; "+
+				"kubectl hawser why node %s explains what it waits for", args[0], args[0])
 		}
 	}
 	var found []string
@@ -105,13 +107,14 @@ func (d *declare) run(ctx context.Context, g *facts.Gatherer, args []string) err
 	return d.write(ctx, g, n.State.Value, uids)
 }
 
-// stuck are the attachments whose release fails, as the agent reports, and that were not declared yet.
+// stuck are the attachments whose release fails, as the agent reports, or that another machine of the node's name uses,
+// and that were not declared yet.
 func stuck(state *volumesv1alpha1.NodeVolumeState) []string {
 	var uids []string
 	for i := range state.Status.Volumes {
 		l := &state.Status.Volumes[i]
 		_, declared := state.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+string(l.AttachmentUID)]
-		if status.ReleaseFails(l) && l.AttachmentUID != "" && !declared {
+		if (status.ReleaseFails(l) || l.Machine != nil) && l.AttachmentUID != "" && !declared {
 			uids = append(uids, string(l.AttachmentUID))
 		}
 	}
@@ -139,6 +142,9 @@ func findAttachment(state *volumesv1alpha1.NodeVolumeState, uid string) []string
 			continue
 		}
 		text := fmt.Sprintf("line of %s: in use %t, staged at %q", l.VolumeName, l.InUse, l.StagedPath)
+		if l.Machine != nil {
+			text += " on another machine (" + machine.Describe(*l.Machine) + ")"
+		}
 		if l.Error != nil {
 			text += fmt.Sprintf(", %s fails: %s %s", l.Error.Operation, l.Error.Code, l.Error.Message)
 		}

@@ -24,6 +24,7 @@ type Held struct {
 func (p Protocol) MaySetInUse(n Node, uid types.UID) Guard {
 	return first(
 		p.refuse(GuardConfirmed, !n.Unconfirmed),
+		p.refuse(GuardSameMachine, !n.Use.Foreign),
 		p.refuse(GuardEntryAttached, n.Entry.State == Attached && n.Entry.UID == uid),
 	)
 }
@@ -32,7 +33,7 @@ func (p Protocol) MaySetInUse(n Node, uid types.UID) Guard {
 // process was acknowledged with, and no write of unknown outcome came after it; a state that was only read is not
 // enough. The record on disk is written before the call.
 func (p Protocol) MayStage(n Node, uid types.UID) Guard {
-	return p.refuse(GuardUseRecorded, n.Use.InUse && n.Use.UID == uid)
+	return p.refuse(GuardUseRecorded, n.Use.InUse && n.Use.UID == uid && !n.Use.Foreign)
 }
 
 // MayPublish reports whether the agent may publish for an intent: n as for MayStage, i as it was read live after n
@@ -51,4 +52,26 @@ func (p Protocol) MayClearInUse(h Held) Guard {
 		p.refuse(GuardCallsEnded, h.CallsEnded),
 		p.refuse(GuardMountTable, !h.Mounted),
 	)
+}
+
+// MayDropForeign reports whether the agent may drop the line of another machine, at the version of n: an administrator
+// has said of that attachment that the machine is off, or that it was released there, and its entry is detached or gone.
+// The passing of time says nothing of that machine: it may be cut off, and go on. And where the driver knows both by one
+// name, the next attachment would open its access again.
+func (p Protocol) MayDropForeign(n Node) Guard {
+	return p.refuse(GuardSameMachine, n.vouched())
+}
+
+// vouched reports whether an administrator has ended what another machine uses. A use that names no attachment belongs
+// to the entry.
+func (n Node) vouched() bool {
+	uid := n.Use.UID
+	if uid == "" {
+		uid = n.Entry.UID
+	}
+	_, declared := n.Declares(uid)
+	if n.Entry.UID != uid {
+		return declared
+	}
+	return n.Entry.State == Detaching && n.Entry.Detached && (declared || n.Entry.Vouched)
 }

@@ -59,6 +59,9 @@ const (
 	GuardEntryAttached Guard = "EntryAttached"
 	// GuardConfirmed: nothing is taken into use before the manager has confirmed the agent's session.
 	GuardConfirmed Guard = "Confirmed"
+	// GuardSameMachine: what another machine of the node's name uses is neither taken over nor dropped, but on the word of
+	// an administrator.
+	GuardSameMachine Guard = "SameMachine"
 	// GuardUseRecorded: nothing is staged before inUse is set for the entry's UID.
 	GuardUseRecorded Guard = "UseRecorded"
 	// GuardIntentLive: nothing is published for an intent that is gone or being deleted.

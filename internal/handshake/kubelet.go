@@ -67,7 +67,7 @@ func (p Protocol) rebooted(n Node) bool {
 		p.refuse(GuardReported, n.Reported),
 		p.refuse(GuardAgentLooked, n.LookedAgain),
 		p.refuse(GuardOtherBoot, n.Boot != "" && n.Entry.Boot != "" && n.Boot != n.Entry.Boot),
-		p.refuse(GuardUseWaiting, !n.Use.InUse || n.Use.Waiting),
+		p.refuse(GuardUseWaiting, !n.Use.InUse || n.Use.Waiting && !n.Use.Foreign),
 	) == GuardNone
 }
 

@@ -116,6 +116,7 @@ func (st *stepper) report(n int) {
 	st.wroteState(&s, n)
 	h.reported, h.booted, h.acked = true, true, true
 	switch {
+	case h.use.foreign: // carried on
 	case h.rec.uid != 0 && (!h.rec.released || h.rec.pending):
 		h.use = useState{uid: h.rec.uid, inUse: true}
 	case h.hold.kind == holdMounted:
@@ -229,7 +230,7 @@ func (st *stepper) unstage(n int) {
 
 func (st *stepper) clearInUse(n int) {
 	h := &st.from.node[n]
-	if !h.exists || !h.use.inUse || h.intent.published || h.intent.cleared {
+	if !h.exists || !h.use.inUse || h.use.foreign || h.intent.published || h.intent.cleared {
 		return
 	}
 	held := Held{

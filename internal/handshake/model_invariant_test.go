@@ -37,30 +37,39 @@ func (m *model) broken(s *state) Invariant {
 	}
 	usable := 0
 	for i := range m.nodes {
-		n := &s.node[i]
-		if n.hold.kind == holdNone {
-			continue
-		}
-		// Without its attachment a volume that a stranger detached may still be reached, where the driver cuts nothing.
-		if n.usable() || m.stranger && !m.cuts && !n.entry.forced {
-			usable++
-		}
-		if n.entry.state == entryAttached && n.entry.uid != n.hold.uid {
-			return I8
-		}
-		excused := n.isExcused(n.hold.uid)
-		if !excused && !n.usable() {
-			return I1
-		}
-		if b := m.reaches(n); b != "" {
-			return b
-		}
-		if n.intent.published && n.intent.phase == intentAbsent && !n.intent.lost && !excused {
-			return I6
+		for _, n := range m.machinesOf(&s.node[i]) {
+			if n.hold.kind == holdNone {
+				continue
+			}
+			// Without its attachment a volume that a stranger detached may still be reached, where the driver cuts nothing.
+			if n.usable() || m.stranger && !m.cuts && !n.entry.forced {
+				usable++
+			}
+			if b := m.holdBreaks(&n); b != "" {
+				return b
+			}
 		}
 	}
 	if m.exclusive && usable > 1 {
 		return I3
+	}
+	return ""
+}
+
+// holdBreaks is asked of a machine that has something of the volume.
+func (m *model) holdBreaks(n *nodeState) Invariant {
+	if n.entry.state == entryAttached && n.entry.uid != n.hold.uid {
+		return I8
+	}
+	excused := n.isExcused(n.hold.uid)
+	if !excused && !n.usable() {
+		return I1
+	}
+	if b := m.reaches(n); b != "" {
+		return b
+	}
+	if n.intent.published && n.intent.phase == intentAbsent && !n.intent.lost && !excused {
+		return I6
 	}
 	return ""
 }
@@ -85,10 +94,12 @@ func (st *stepper) unpublishBreaks(n *nodeState) Invariant {
 	if st.stranger && n.isExcused(n.va.uid) {
 		return ""
 	}
-	held := n.hold.kind != holdNone && !n.isExcused(n.hold.uid)
-	called := n.call != 0 && !n.isExcused(n.call)
-	if held || called {
-		return I2
+	for _, h := range [...]hostState{n.host(), n.away} {
+		held := h.hold.kind != holdNone && !n.isExcused(h.hold.uid)
+		called := h.call != 0 && !n.isExcused(h.call)
+		if held || called {
+			return I2
+		}
 	}
 	return ""
 }
@@ -100,6 +111,9 @@ func (m *model) clean(s *state) bool {
 		n := &s.node[i]
 		if n.va.phase != vaNone || !n.forgotten() || n.view().InUse() || n.use.inUse && !n.dead || n.hold.kind != holdNone ||
 			n.call != 0 || n.late.kind != noWrite && !n.dead {
+			return false
+		}
+		if h := n.away; h.hold.kind != holdNone || h.call != 0 {
 			return false
 		}
 		if n.intent.phase != intentAbsent || n.intent.published || n.kubelet.inUse && !n.dead || n.kubelet.listed {

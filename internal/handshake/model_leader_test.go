@@ -203,9 +203,13 @@ func (st *stepper) markDetaching(i, n int) {
 			forced = true
 			guard = st.rules.MayMarkDetaching(h.view(), uidNames[uid], true)
 		}
-		if guard == GuardNone {
+		switch {
+		case guard == GuardNone:
 			st.writeDetaching(i, n, uid, forced)
-		} else if st.asserts && st.rules.MayMarkDetaching(h.view(), uidNames[uid], true) == GuardNone {
+		case st.rules.MayMarkDetaching(h.view(), uidNames[uid], true) != GuardNone:
+		case st.machines && h.use.gone:
+			st.writeVouched(i, n, uid)
+		case st.asserts:
 			st.relyOn(i, n, uid)
 		}
 	}
@@ -219,7 +223,10 @@ func (st *stepper) writeDetaching(i, n int, uid uint8, forced bool) {
 		return
 	}
 	h := &s.node[n]
-	h.entry = entry{state: entryDetaching, uid: uid, forced: forced}
+	h.entry = entry{
+		state: entryDetaching, uid: uid, forced: forced,
+		vouched: st.machines && forced && (st.without == effectVouched || h.isDeclared(uid)),
+	}
 	if forced {
 		h.entry.unprotected = !st.cuts && st.without != effectUnprotected
 		h.excused |= 1 << uid
@@ -229,6 +236,15 @@ func (st *stepper) writeDetaching(i, n int, uid uint8, forced bool) {
 	}
 	st.wroteState(&s, n)
 	st.emit(act{actWriteDetaching, uint8(n), uint8(i), uid}, s)
+}
+
+// writeVouched: an administrator has said that the machine that uses the volume is off, and it is.
+func (st *stepper) writeVouched(i, n int, uid uint8) {
+	s := st.from
+	s.node[n].entry = entry{state: entryDetaching, uid: uid, forced: true, vouched: true, unprotected: !st.cuts}
+	s.node[n].excused |= 1 << uid
+	st.wroteState(&s, n)
+	st.emit(act{actWriteVouched, uint8(n), uint8(i), uid}, s)
 }
 
 // holdName puts our finalizer on an attachment that is being forced away.

@@ -62,6 +62,8 @@ type entry struct {
 	state                         entryState
 	uid                           uint8
 	detached, forced, unprotected bool
+	// vouched: an administrator has said that the machine is off.
+	vouched bool
 	// unlisted: the volume was taken out of the Node's volumesAttached; looked: the agent has checked after that.
 	unlisted, looked bool
 	// boot that the Node named when the volume was taken out.
@@ -73,6 +75,8 @@ type entry struct {
 type useState struct {
 	uid            uint8
 	inUse, waiting bool
+	// foreign: by another machine than the one that acts; gone: by one that is off for good.
+	foreign, gone bool
 }
 
 // record is what an agent, or the kubelet, wrote to disk before it called the driver.
@@ -142,6 +146,8 @@ type nodeState struct {
 	unheard, unconfirmed, between bool
 
 	said assertState
+	// away is the other machine of the node's name (only in worlds with two).
+	away hostState
 
 	// dead: the machine never comes back; at best there will be a new one of its name.
 	dead bool
@@ -295,9 +301,12 @@ func (n *nodeState) view() Node {
 		LookedAgain: n.entry.relooked, Boot: bootNames[n.kubelet.said],
 		Entry: Entry{
 			State: [...]State{Absent, Attached, Detaching}[n.entry.state], UID: uidNames[n.entry.uid],
-			Detached: n.entry.detached, Forced: n.entry.forced, Boot: bootNames[n.entry.boot], Asked: n.entry.asked,
+			Detached: n.entry.detached, Forced: n.entry.forced, Vouched: n.entry.vouched, Boot: bootNames[n.entry.boot],
+			Asked: n.entry.asked,
 		},
-		Use:      Use{UID: uidNames[n.use.uid], InUse: n.use.inUse, Waiting: n.use.waiting},
+		Use: Use{
+			UID: uidNames[n.use.uid], InUse: n.use.inUse, Waiting: n.use.waiting, Foreign: n.use.foreign,
+		},
 		Declared: n.declarations(),
 	}
 }
@@ -352,7 +361,8 @@ func (s state) canonical() state {
 		}
 		s.restored.backup.rename(i, m)
 		for _, u := range [...]*uint8{&n.va.uid, &n.entry.uid, &n.use.uid, &n.rec.uid, &n.hold.uid, &n.call, &n.late.uid,
-			&n.kubelet.verified, &n.kubelet.shown, &s.older.va[i].uid} {
+			&n.kubelet.verified, &n.kubelet.shown, &s.older.va[i].uid, &n.away.rec.uid, &n.away.hold.uid, &n.away.call,
+			&n.away.late.uid} {
 			m.rename(u)
 		}
 	}

@@ -27,8 +27,12 @@ const (
 	actDeclare
 	actDies
 	actReplaced
+	actTurn
+	actPowerOff
+	actPowerOn
 	// leaders
 	actGiveUp
+	actWriteVouched
 	actCreate
 	actReadState
 	actReadLock
@@ -77,6 +81,7 @@ const (
 	actUnstage
 	actUnstageLies
 	actClear
+	actDropForeign
 	// intents
 	actIntentCreated
 	actIntentDeleted
@@ -135,7 +140,11 @@ var words = map[actKind]string{
 	actDeclare:          "the administrator declares {U} of {N} released",
 	actDies:             "{N} dies and never comes back",
 	actReplaced:         "there is a new machine {N}",
+	actTurn:             "the other machine of the name {N} acts",
+	actPowerOff:         "the other machine of the name {N} is powered off",
+	actPowerOn:          "there is another machine of the name {N}",
 	actGiveUp:           "{L} begins again",
+	actWriteVouched:     "{L} knows from an administrator that the other machine is off, and writes {S}",
 	actCreate:           "{L} creates {V}",
 	actReadState:        "{L} reads {S}",
 	actReadLock:         "{L} reads {C}",
@@ -183,6 +192,7 @@ var words = map[actKind]string{
 	actUnstage:          "agent {N} unstages",
 	actUnstageLies:      "agent {N} unstages, the driver says done and leaves the mount",
 	actClear:            "agent {N} clears inUse: {S}",
+	actDropForeign:      "agent {N} drops what the other machine uses: {S}",
 	actIntentCreated:    "someone creates the intent",
 	actIntentDeleted:    "someone deletes the intent",
 	actIntentLost:       "someone cuts the intent's finalizer off, the intent is gone",
@@ -324,6 +334,9 @@ func (n *nodeState) tell() string {
 		if w.ok {
 			text += w.word
 		}
+	}
+	if n.use.foreign {
+		return text + ", in use " + string(uidNames[n.use.uid]) + " by another machine"
 	}
 	if n.use.inUse {
 		return text + ", in use " + string(uidNames[n.use.uid])

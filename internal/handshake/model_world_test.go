@@ -58,6 +58,8 @@ type world struct {
 	restore bool
 	// asserts: something is said of the whole node, rightly or wrongly.
 	asserts bool
+	// machines: there may be two of one name.
+	machines bool
 	// collect: locks that nothing needs are given up and deleted.
 	collect bool
 }
@@ -96,6 +98,7 @@ const (
 	effectRestates      effect = "a session begins with what the agent knows itself"
 	effectNewNumber     effect = "no manager has confirmed a new session"
 	effectListensAgain  effect = "a manager whose watch ended listens again"
+	effectVouched       effect = "time says nothing of another machine"
 	effectHeardLive     effect = "only a renewal that was seen counts"
 	effectOrderLease    effect = "state read before Lease"
 	effectSessionWrites effect = "a session begins with a write"
@@ -252,8 +255,8 @@ func (st *stepper) attacher(n int) {
 		st.emit(act{kind: actStatusAttached, node: uint8(n)}, s)
 	case vaGoing:
 		broken := st.unpublishBreaks(&s.node[n])
-		if h := &s.node[n].hold; h.kind != holdNone {
-			h.cut = true
+		for _, h := range [...]*hold{&s.node[n].hold, &s.node[n].away.hold} {
+			h.cut = h.kind != holdNone
 		}
 		va.phase = vaNone
 		if va.nameHeld {
@@ -293,6 +296,9 @@ func (st *stepper) world(n int) {
 		st.fate(n)
 	}
 	h := &st.from.node[n]
+	if st.machines {
+		st.machineActs(n)
+	}
 	if st.asserts {
 		st.assertActs(n)
 	}

@@ -71,6 +71,8 @@ type Entry struct {
 	Detached bool
 	// Forced: Detaching rests on evidence other than the agent's release.
 	Forced bool
+	// Vouched: that evidence is an administrator's word about the machine, not the passing of time.
+	Vouched bool
 	// Boot that the Node named when the volume was taken out of its volumesAttached after a forced detach; empty where
 	// that is not known.
 	Boot string
@@ -87,6 +89,9 @@ type Use struct {
 	// Waiting: nothing of it belongs to an attachment that was gone when the agent checked; the kubelet waits for the
 	// next one.
 	Waiting bool
+	// Foreign: another machine under the node's name uses the volume. The agent that reports knows nothing of it, and
+	// carries the line on.
+	Foreign bool
 }
 
 // Node is one volume's part of one NodeVolumeState at one resourceVersion.

@@ -42,10 +42,12 @@ func NodeOf(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) Node {
 		n.LookedAgain = n.Reported && p.RebootGeneration > 0 && observed >= p.RebootGeneration
 		if a.Evidence != nil && a.Evidence.Type != volumesv1alpha1.EvidenceAgentReleased {
 			n.Entry.Forced = true
+			n.Entry.Vouched = a.Evidence.Type == volumesv1alpha1.EvidenceOutOfServiceTaint ||
+				a.Evidence.Type == volumesv1alpha1.EvidenceDeclaredByAdministrator
 		}
 	}
 	if v := VolumeOf(nvs, volumeName); v != nil {
-		n.Use = Use{UID: v.AttachmentUID, InUse: v.InUse, Waiting: v.Waiting}
+		n.Use = Use{UID: v.AttachmentUID, InUse: v.InUse, Waiting: v.Waiting, Foreign: v.Machine != nil}
 	}
 	return n
 }
@@ -134,8 +136,8 @@ func AttachmentOf(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) *volu
 	return &nvs.Spec.Attachments[i]
 }
 
-// VolumeOf returns volumeName's line in nvs.status, or nil. It points into nvs. Where a hand has made two of it, one
-// that says in use counts.
+// VolumeOf returns volumeName's line in nvs.status, or nil. It points into nvs. Where there are two, because two machines
+// use the volume or a hand has made them, the first one that says in use counts.
 func VolumeOf(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) *volumesv1alpha1.NodeVolume {
 	var found *volumesv1alpha1.NodeVolume
 	for i := range nvs.Status.Volumes {

@@ -68,7 +68,11 @@ func (w *World) carryOut(name string) {
 			w.carryOut(name)
 		})
 	case va.DeletionTimestamp != nil:
-		w.unpublish(m, handle, va.UID)
+		for _, m := range w.all() {
+			if m.name == va.Spec.NodeName {
+				w.unpublish(m, handle, va.UID)
+			}
+		}
 		va.Finalizers = slices.DeleteFunc(va.Finalizers, func(f string) bool { return f == attacherFinalizer })
 		_, err := w.api.update(va, false)
 		w.must(err)
@@ -80,8 +84,8 @@ func (w *World) carryOut(name string) {
 	default:
 		if d, there := m.devices[handle]; !there || d.uid != va.UID {
 			w.chance.reach(attached)
-			m.devices[handle] = m.newDevice(va.UID)
 		}
+		w.open(va.Spec.NodeName, handle, va.UID)
 		w.logLocked("the attacher opens %s for %s (%s)", handle, m.name, va.UID)
 		va.Status.Attached = true
 		va.Status.AttachmentMetadata = map[string]string{"since": metav1.Now().UTC().Format(time.RFC3339)}

@@ -86,6 +86,14 @@ var mends = map[string]mend{
 		with:    "return f.Replace && f.SingleUser && n.Lists.Attached &&",
 		without: "return false && f.Replace && n.Lists.Attached &&",
 	}}, found: "single user"},
+	"a machine releases what another one of its name uses": {edits: []edit{{
+		file: "internal/handshake/agent.go",
+		with: "return p.refuse(GuardSameMachine, n.vouched())", without: "return GuardNone",
+	}}, found: "BROKEN", mode: "Coexist"},
+	"a machine takes over what another one of its name uses": {edits: []edit{{
+		file: "internal/machine/machine.go",
+		with: "		if !line.InUse || Compare(self, user) != Other {", without: "		if true || Compare(self, user) != Other {",
+	}}, found: "BROKEN", mode: "Coexist"},
 	"two intents are the single user of a volume": {edits: []edit{{
 		file:    "internal/controller/attachment/decision/decide.go",
 		with:    "(first == nil || f.LockNames(i) || !f.LockNames(first) && i.older(first))",

@@ -51,6 +51,9 @@ const (
 	earlyTaint    fault = "the out-of-service taint is set right after an agent has died"
 	declared      fault = "an administrator declares released what a machine still has mounted"
 	remade        fault = "an intent is deleted and made anew under its name"
+	partitioned   fault = "a machine goes on with what it has mounted while another one has its name"
+	replaced      fault = "a machine is off for good, and another one has its name"
+	reinstalled   fault = "a machine is installed anew"
 
 	attacherAsleep fault = "the attacher sleeps before it puts its finalizer on an attachment"
 	volumeVanishes fault = "a PersistentVolume goes before its attachment is attached, and another has its handle"
@@ -58,18 +61,19 @@ const (
 
 // What else is counted, to see that worlds are not idle.
 const (
-	running       fault = "a pod runs"
-	reconstructed fault = "a kubelet finds again what it had published"
-	attached      fault = "a volume is attached"
-	staged        fault = "a volume is staged"
-	published     fault = "a volume is published"
-	boundInline   fault = "a pod gets an inline volume"
-	keptInline    fault = "a pod keeps its inline volume although the kubelet asks again"
-	detached      fault = "a volume is detached"
-	taken         fault = "an attachment is forced away"
-	contradicted  fault = "an agent contradicts a taint"
-	shut          fault = "a filesystem is shut down"
-	checked       fault = "the invariants are checked"
+	running        fault = "a pod runs"
+	reconstructed  fault = "a kubelet finds again what it had published"
+	attached       fault = "a volume is attached"
+	staged         fault = "a volume is staged"
+	published      fault = "a volume is published"
+	boundInline    fault = "a pod gets an inline volume"
+	keptInline     fault = "a pod keeps its inline volume although the kubelet asks again"
+	detached       fault = "a volume is detached"
+	taken          fault = "an attachment is forced away"
+	contradicted   fault = "an agent contradicts a taint"
+	othersDeclared fault = "an administrator ends what a machine used that is powered off"
+	shut           fault = "a filesystem is shut down"
+	checked        fault = "the invariants are checked"
 )
 
 // odds are how often each kind comes about: once in so many occasions. Those that are not here are scheduled, see
@@ -163,13 +167,16 @@ func ofKubelets() []fault {
 	return []fault{running, reconstructed, kubeletKilled, podForced, shared, forgotten}
 }
 
+// ofMachines is what happens only where nodes have neither kubelets nor pods with inline volumes.
+func ofMachines() []fault { return []fault{partitioned, replaced, reinstalled, othersDeclared} }
+
 // ofInline is what happens only where pods have inline volumes.
 func ofInline() []fault { return []fault{boundInline, keptInline} }
 
 // faults in order.
 func faults() []fault {
 	all := slices.Sorted(maps.Keys(odds))
-	return append(all, agentStopped, reboot, remade, callBusy, unmounted, outOfService, leftTaint, wrongTaint,
-		earlyTaint, declared, podForced,
+	return append(all, agentStopped, reboot, remade, callBusy, unmounted, partitioned, replaced, reinstalled,
+		outOfService, leftTaint, wrongTaint, earlyTaint, declared, podForced,
 		shared, forgotten)
 }

@@ -46,9 +46,9 @@ func uniqueName(handle string) string { return "kubernetes.io/csi/" + driverName
 // check every invariant of what is mounted.
 func (w *World) check() {
 	w.chance.reach(checked)
-	usable := map[string]string{}
-	for name, m := range w.nodes {
-		state := w.state(name)
+	usable := map[string]*machine{}
+	for _, m := range w.all() {
+		name, state := m.name, w.state(m.name)
 		for _, e := range m.mounts {
 			if e.handle == "" {
 				continue
@@ -65,10 +65,10 @@ func (w *World) check() {
 			if !reaches {
 				continue // the driver has cut it off
 			}
-			if other := usable[e.handle]; other != "" && other != name && e.handle != "vol-rwx" {
-				w.breaks("I3 exclusive on one node: %s is mounted on %s and %s", e.handle, other, name)
+			if other := usable[e.handle]; other != nil && other != m && e.handle != "vol-rwx" {
+				w.breaks("I3 exclusive on one node: %s is mounted on %s and %s", e.handle, other.name, name)
 			}
-			usable[e.handle] = name
+			usable[e.handle] = m
 		}
 		w.checkPublications(m)
 		w.checkInline(m)

@@ -27,6 +27,9 @@ type machine struct {
 	name  string
 	dir   string
 
+	// hardware and installation are what the machine is recognized by.
+	hardware, installation int
+
 	boot      int
 	since     time.Time
 	devices   map[string]device
@@ -89,10 +92,14 @@ type mounted struct {
 // ownDisk holds every directory of the machine.
 var ownDisk = mount.Entry{ID: 1, Path: "/", Root: "/", Major: 259, Minor: 1, FSType: "ext4", Source: "/dev/nvme0n1p1"}
 
-func (w *World) machine(name string) *machine {
-	m := &machine{world: w, name: name, dir: filepath.Join(w.dir, name), devices: map[string]device{},
+func (w *World) machine(name string) *machine { return w.machineIn(name, name) }
+
+// machineIn that directory has the node's name.
+func (w *World) machineIn(name, dir string) *machine {
+	m := &machine{world: w, name: name, dir: filepath.Join(w.dir, dir), devices: map[string]device{},
 		recorded: map[string]int{}, opened: map[*os.File]mounted{}, bound: map[string]inlineBind{}}
 	w.must(os.MkdirAll(m.dir, 0o700))
+	m.identify(int(name[0]), int(name[0]))
 	m.start()
 	return m
 }
@@ -114,7 +121,9 @@ func (m *machine) start() {
 	}
 }
 
-func (m *machine) bootIDLocked() string { return fmt.Sprintf("boot-%d", m.boot) }
+func (m *machine) bootIDLocked() string {
+	return fmt.Sprintf("boot-%d-%d", m.installation, m.boot)
+}
 
 func (m *machine) bootID() string {
 	m.world.mu.Lock()
@@ -197,7 +206,8 @@ func (m *machine) launch(life int) {
 	w.must(err)
 	a, err := agent.New(agent.Options{
 		NodeName: m.name, RootDir: m.root(), KubeletDir: m.kubeletDir(), Version: "simulated",
-		BootIDFile: filepath.Join(m.dir, "boot_id"), DriverTimeout: driverTimeout, Cache: held, Live: live{p},
+		BootIDFile: filepath.Join(m.dir, "boot_id"), MachineIdentityFile: m.identityFile(),
+		DriverTimeout: driverTimeout, Cache: held, Live: live{p},
 		Registry: registry{&driverOf{m: m, p: p}}, Mounts: kernel{m: m, p: p}, MountChanges: changes,
 		Recorder: silent{}, Log: w.logger(p.name), Host: host{m: m, p: p}, Clock: wall,
 		Uptime: func() time.Duration { return time.Since(since) },

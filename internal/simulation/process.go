@@ -55,7 +55,12 @@ func (w *World) process(name string, mortal fault, died func()) *process {
 	return &process{world: w, name: name, mortal: mortal, died: died, dead: make(chan struct{})}
 }
 
-func (p *process) kill() { p.once.Do(func() { close(p.dead) }) }
+// kill the process; a machine that was started just now has none.
+func (p *process) kill() {
+	if p != nil {
+		p.once.Do(func() { close(p.dead) })
+	}
+}
 
 func (p *process) isDead() bool {
 	select {

@@ -106,6 +106,7 @@ func run(t *testing.T, s story) (reached map[fault]int) {
 		w.verbose = *oneSeed != 0 && testing.Verbose()
 		w.harsh, w.replace, w.inline = *harsh, s.replace, s.inline
 		w.twins = !s.replace && !s.inline && s.seed%5 > 2 // none of those that are mended
+		w.machines = !s.replace && !s.inline && (s.seed%7 == 1 || s.seed%7 == 2)
 		defer w.remove()
 		nodes, volumes := []string{"a", "b"}, []string{"rwo", "pod", "rwx"}
 		w.populate(nodes, volumes)
@@ -157,7 +158,8 @@ func TestSimulation(t *testing.T) {
 	for _, what := range append(total.occasions(), faults()...) {
 		fmt.Printf("simulation: %8d times %s\n", total.reached[what], what)
 		impossible := *mode == "Coexist" && slices.Contains(ofKubelets(), what) ||
-			*inline == "false" && slices.Contains(ofInline(), what)
+			*inline == "false" && slices.Contains(ofInline(), what) ||
+			(*mode == "Replace" || *inline == "true") && slices.Contains(ofMachines(), what)
 		if total.reached[what] == 0 && *seeds >= 100 && !t.Failed() && !impossible {
 			t.Errorf("no seed of %d reached %q, want at least one", *seeds, what)
 		}
@@ -183,8 +185,8 @@ func (t *tally) add(reached map[fault]int) {
 
 // occasions are what happens when all goes well.
 func (t *tally) occasions() []fault {
-	return []fault{attached, staged, published, detached, taken, contradicted, shut, checked, running, reconstructed,
-		boundInline,
+	return []fault{attached, staged, published, detached, taken, contradicted, othersDeclared, shut, checked, running,
+		reconstructed, boundInline,
 		keptInline}
 }
 

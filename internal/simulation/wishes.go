@@ -80,6 +80,10 @@ func (w *World) act(nodes, volumes []string) {
 	if w.replace && w.actOnPods(node, volume) {
 		return
 	}
+	if w.machines && w.chance.draw("wish", "succession").IntN(12) == 0 {
+		w.succeed(node)
+		return
+	}
 	switch n := r.IntN(24); {
 	case n < 9:
 		w.want(name, node, volume)
@@ -220,6 +224,9 @@ func (m *machine) restart() {
 	m.world.mu.Lock()
 	stop := m.stop
 	m.world.mu.Unlock()
+	if stop == nil {
+		return // a machine that was started just now
+	}
 	stop()
 	m.launchAfter(20 * time.Second)
 }
@@ -352,6 +359,9 @@ func (m *machine) declare() {
 func (w *World) taint(name string, taints ...corev1.Taint) {
 	o, err := w.api.get(&corev1.Node{}, client.ObjectKey{Name: name})
 	w.must(err)
+	if len(taints) > 0 {
+		w.powerOffOthers(name)
+	}
 	node := o.DeepCopyObject().(*corev1.Node)
 	node.Spec.Taints = taints
 	w.by = "somebody"

@@ -48,6 +48,12 @@ type World struct {
 	inline bool
 	// twins: two PersistentVolumes have the handle of the shared volume.
 	twins bool
+	// machines come and go under the names of nodes.
+	machines bool
+	// away are the machines that are on while another one acts for their node. installations counts those that came
+	// later.
+	away          []*machine
+	installations int
 	// asleep are the attachments before whose finalizer the attacher sleeps.
 	asleep map[string]bool
 
@@ -115,6 +121,9 @@ func (w *World) populate(nodes, volumes []string) {
 	}
 	w.mu.Unlock()
 	w.running.Go(w.attach)
+	if w.machines {
+		w.later(0, w.endOthers)
+	}
 	w.manage()
 	for _, n := range nodes {
 		w.nodes[n].launchAfter(0)

@@ -38,7 +38,7 @@ func (s *suite) phases() []phase {
 		}},
 		// The attacher last: what the others attach needs it.
 		{name: "nodes", faults: []fault{s.orphan(), s.deadAgent(), s.missingDriver(), s.deadAttacher()}},
-		{name: "out of service", faults: []fault{s.outOfService()}},
+		{name: "out of service", faults: []fault{s.outOfService(), s.anotherMachine()}},
 		{name: "installation", faults: []fault{s.missingPolicy(), s.refusedRequests(), s.noExporter()}},
 		{name: "no manager", faults: []fault{s.noManager()}},
 		{name: "no leader", faults: []fault{s.noLeader()}},

@@ -106,6 +106,29 @@ func (s *suite) outOfService() fault {
 	}
 }
 
+// anotherMachine: a machine that is cut off goes on under the name of the one that comes in its place, and then takes the
+// name back.
+func (s *suite) anotherMachine() fault {
+	const name = "of-another"
+	change := func(ctx context.Context, machine string, disk func(node, machine string) error) error {
+		return errors.Join(s.StopProcess(ctx, system.Agent(nodeB)), disk(nodeB, nodeB), s.Identify(nodeB, machine),
+			s.StartAgain(ctx, system.Agent(nodeB)))
+	}
+	return fault{
+		name: "a machine that was replaced while it used a volume",
+		make: func(ctx context.Context) error {
+			if _, err := s.published(ctx, name, nodeB); err != nil {
+				return err
+			}
+			return change(ctx, "another", s.SetAside)
+		},
+		repair: func(ctx context.Context) error {
+			return errors.Join(change(ctx, nodeB, s.BringBack), s.deleteIntents(ctx, name))
+		},
+		alerts: map[string]map[string]string{"HawserAnotherMachine/warning": {"node": nodeB}},
+	}
+}
+
 // forcedDetach declares the volume of an intent released while its driver cuts the access of the node, or does not.
 func (s *suite) forcedDetach(ctx context.Context, name string, cut bool) error {
 	if _, err := s.Kubectl(ctx, "delete", "vai", name, "-n", namespace, "--wait=false"); err != nil {

@@ -142,7 +142,7 @@ func start(ctx context.Context) (*suite, error) {
 		Dir: os.Getenv(dirVariable), Bin: bin, Nodes: []string{nodeA, nodeB, nodeC}, Out: os.Stdout, AttachDetach: true,
 		ManagerArgs: []string{"--metrics-bind-address=" + s.addresses[manager]},
 		AgentArgs:   []string{"--driver-timeout=5s", "--stats-period=2s"},
-		ArgsOfAgent: map[string][]string{},
+		ArgsOfAgent: map[string][]string{}, Machines: true,
 	}
 	for _, node := range options.Nodes {
 		options.ArgsOfAgent[node] = []string{"--metrics-bind-address=" + s.addresses[node]}

@@ -133,8 +133,12 @@ func (j *judge) see(e watch.Event, fail func(error)) {
 	if e.Type == watch.Deleted {
 		nvs = &volumesv1alpha1.NodeVolumeState{ObjectMeta: nvs.ObjectMeta}
 	}
+	wrong := j.noteForced(nvs)
+	if was := j.states[nvs.Name]; was != nil {
+		wrong = append(wrong, droppedOfOthers(was, nvs)...)
+	}
 	j.states[nvs.Name] = nvs
-	wrong := append(j.noteForced(nvs), j.usableTwice()...)
+	wrong = append(wrong, j.usableTwice()...)
 	j.mu.Unlock()
 	for _, w := range wrong {
 		fail(w)

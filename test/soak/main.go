@@ -132,7 +132,7 @@ func run(ctx context.Context, o Options) (verdict string, err error) {
 // up starts the system.
 func up(ctx context.Context, o Options, bin string, out io.Writer) (*system.System, error) {
 	options := system.Options{
-		Dir: o.Dir, Bin: bin, Out: out, AttachDetach: o.Mode == controller.Coexist,
+		Dir: o.Dir, Bin: bin, Out: out, Machines: true, AttachDetach: o.Mode == controller.Coexist,
 		ManagerArgs:           []string{"--attach-mode=" + string(o.Mode)},
 		AgentArgs:             []string{"--driver-timeout=5s"},
 		ControllerManagerArgs: []string{"--node-monitor-grace-period=25s"},

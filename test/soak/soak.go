@@ -112,6 +112,7 @@ func (s *soak) actions() []action {
 		{2, "restart a kubelet", s.restartKubelet},
 		{1, "lose a node", s.loseNode},
 		{1, "taint a node that runs", s.taintWrongly},
+		{1, "replace a machine", s.replaceMachine},
 		{1, "fill a node", s.fillNode},
 	}
 }

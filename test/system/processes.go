@@ -140,12 +140,19 @@ func (s *System) startAgents(ctx context.Context) error {
 	return nil
 }
 
-// StartAgent starts a node's agent.
+// StartAgent starts a node's agent. Without Machines all nodes share the identity of this machine, and differ in their
+// names.
 func (s *System) StartAgent(ctx context.Context, node string) error {
-	return s.startOn(ctx, node, Agent(node), s.program("agent"), append([]string{
-		"--node-name=" + node, "--root-dir=" + s.AgentRoot(node), "--kubelet-dir=" + s.KubeletDir(node),
+	args := []string{"--node-name=" + node, "--root-dir=" + s.AgentRoot(node), "--kubelet-dir=" + s.KubeletDir(node),
 		"--kubeconfig=" + filepath.Join(s.Dir, "nodes", node, "agent.kubeconfig"),
-		"--metrics-bind-address=0", "--health-probe-bind-address=0"}, slices.Concat(s.AgentArgs, s.ArgsOfAgent[node])...)...)
+		"--metrics-bind-address=0", "--health-probe-bind-address=0"}
+	if s.Machines {
+		args = append(args, "--machine-identity-file="+s.MachineFile(node))
+		if err := s.Identify(node, node); err != nil {
+			return err
+		}
+	}
+	return s.startOn(ctx, node, Agent(node), s.program("agent"), slices.Concat(args, s.AgentArgs, s.ArgsOfAgent[node])...)
 }
 
 func (s *System) program(name string) string { return filepath.Join(s.Bin, name) }

@@ -61,6 +61,8 @@ type Options struct {
 	ManagerArgs, AgentArgs []string
 	// ArgsOfAgent are added to those of one node's agent.
 	ArgsOfAgent map[string][]string
+	// Machines gives each node a machine of its own, which Identify replaces. Agents of earlier releases cannot take it.
+	Machines bool
 	// DriverArgs are added to the loop driver's.
 	DriverArgs []string
 	// Bin is the directory of the programs; empty means the repository's bin.

@@ -41,6 +41,11 @@ func (env *Environment) MarkInUse(ctx context.Context, v *Volume, f plan.Facts) 
 		return failure.Problemf(volumesv1alpha1.ReasonSharedByKubelet,
 			"the kubelet still has the volume mounted from an earlier attachment (%s)", f.Kubelet.AttachmentUID)
 	}
+	if f.Node.Use.Foreign {
+		return failure.Problemf(volumesv1alpha1.ReasonAnotherMachine,
+			"another machine under the name of node %s uses the volume through attachment %s; condition %s of the node state "+
+				"names both machines and the way out", env.NodeName, f.Node.Use.UID, volumesv1alpha1.ConditionSameMachine)
+	}
 	before := v.Record
 	r := before.Copy()
 	if r == nil || !r.CountsAsInUse(f.Now) {

@@ -25,20 +25,35 @@ const mostOfDetach = 300
 type ConditionValue struct {
 	OK              bool
 	reason, Message string
+	// unknown: the agent cannot know.
+	unknown bool
+}
+
+func (c ConditionValue) status() metav1.ConditionStatus {
+	switch {
+	case c.unknown:
+		return metav1.ConditionUnknown
+	case c.OK:
+		return metav1.ConditionTrue
+	}
+	return metav1.ConditionFalse
 }
 
 // SetConditions sets the node's conditions by the reports, in the order of names: those that the node state lists.
-func (n *Node) SetConditions(nvs *volumesv1alpha1.NodeVolumeState, reports map[string]VolumeReport, names []string) {
+// others are the lines of other machines of the node's name. While there are any, the node is not Ready: a person has
+// to decide.
+func (n *Node) SetConditions(nvs *volumesv1alpha1.NodeVolumeState, reports map[string]VolumeReport, names []string,
+	others []volumesv1alpha1.NodeVolume) {
 	drivers, healthy := DriversReady(nvs), volumesHealthy(nvs, reports, names)
-	consistent := n.mountsConsistent(reports, names)
+	consistent, same := n.mountsConsistent(reports, names), n.sameMachine(others)
 	ready := ConditionValue{OK: true, reason: volumesv1alpha1.ReasonReady, Message: "the agent is at work"}
-	for _, c := range []ConditionValue{drivers, consistent, healthy} {
+	for _, c := range []ConditionValue{same, drivers, consistent, healthy} {
 		if !c.OK {
 			ready = c
 			break
 		}
 	}
-	released := n.volumesReleased(len(nvs.Spec.Attachments), len(reports), len(reports)-len(names))
+	released := n.volumesReleased(len(nvs.Spec.Attachments), len(reports)+len(others), len(reports)-len(names))
 	if failing := releasesFailing(reports, names); len(failing) > 0 {
 		released.reason = volumesv1alpha1.ReasonReleaseFailing
 		released.Message += "; the release fails and is retried, of " + Enumerate(failing)
@@ -46,14 +61,10 @@ func (n *Node) SetConditions(nvs *volumesv1alpha1.NodeVolumeState, reports map[s
 	for t, c := range map[string]ConditionValue{
 		volumesv1alpha1.ConditionReady: ready, volumesv1alpha1.ConditionDriversReady: drivers,
 		volumesv1alpha1.ConditionVolumesHealthy: healthy, volumesv1alpha1.ConditionMountsConsistent: consistent,
-		volumesv1alpha1.ConditionVolumesReleased: released,
+		volumesv1alpha1.ConditionVolumesReleased: released, volumesv1alpha1.ConditionSameMachine: same,
 	} {
-		value := metav1.ConditionFalse
-		if c.OK {
-			value = metav1.ConditionTrue
-		}
 		meta.SetStatusCondition(&nvs.Status.Conditions, metav1.Condition{
-			Type: t, Status: value, Reason: c.reason, ObservedGeneration: nvs.Generation,
+			Type: t, Status: c.status(), Reason: c.reason, ObservedGeneration: nvs.Generation,
 			Message: status.Shorten(c.Message, volumesv1alpha1.MaxConditionMessageLength),
 		})
 	}

@@ -54,7 +54,9 @@ func fit(nvs *volumesv1alpha1.NodeVolumeState) {
 
 // of is the line in this detail.
 func (d detail) of(line volumesv1alpha1.NodeVolume) volumesv1alpha1.NodeVolume {
-	line.Publications, line.PublicationCount = d.publicationsOf(line.Publications)
+	var count int32
+	line.Publications, count = d.publicationsOf(line.Publications)
+	line.PublicationCount = max(line.PublicationCount, count) // a line of another machine was cut before
 	if line.Error != nil && len(line.Error.Message) > d.message {
 		line.Error = line.Error.DeepCopy()
 		line.Error.Message = status.Shorten(line.Error.Message, d.message)

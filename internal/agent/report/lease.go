@@ -19,6 +19,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/install"
+	"github.com/hawser-io/hawser/internal/machine"
 	"github.com/hawser-io/hawser/internal/status"
 )
 
@@ -140,7 +141,7 @@ func (s *Session) renewSpec(lease *coordinationv1.Lease, acquire bool) {
 	if acquire || lease.Spec.AcquireTime == nil {
 		lease.Spec.AcquireTime = &now
 	}
-	lease.Spec.HolderIdentity = &s.NodeName
+	lease.Spec.HolderIdentity = ptr.To(machine.Holder(s.NodeName, s.Machine))
 	lease.Spec.LeaseDurationSeconds = ptr.To(int32(leaseDuration / time.Second))
 	lease.Spec.RenewTime = &now
 }

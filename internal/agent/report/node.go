@@ -21,6 +21,8 @@ import (
 // Node renders the node's state. What it notes beside the volumes' lines has a place here.
 type Node struct {
 	BootID, Version string
+	// Machine that this agent runs on.
+	Machine volumesv1alpha1.MachineIdentity
 	// Drivers are those that are registered.
 	Drivers  func() []volumesv1alpha1.NodeDriver
 	Observer *kubelet.Observer
@@ -35,8 +37,10 @@ type Node struct {
 }
 
 // NewNode returns a renderer of the node's state.
-func NewNode(bootID, version string, drivers func() []volumesv1alpha1.NodeDriver, o *kubelet.Observer) *Node {
-	return &Node{BootID: bootID, Version: version, Drivers: drivers, Observer: o, TableReleases: map[string]types.UID{}}
+func NewNode(bootID, version string, m volumesv1alpha1.MachineIdentity,
+	drivers func() []volumesv1alpha1.NodeDriver, o *kubelet.Observer) *Node {
+	return &Node{BootID: bootID, Version: version, Machine: m, Drivers: drivers, Observer: o,
+		TableReleases: map[string]types.UID{}}
 }
 
 // AddBroken has the conditions name records that are unreadable.
@@ -63,8 +67,9 @@ func (n *Node) Render(nvs *volumesv1alpha1.NodeVolumeState, reports map[string]V
 	if looked.UID == nvs.UID && looked.Generation <= nvs.Generation {
 		s.ObservedGeneration, s.Protocol.ObservedUID = looked.Generation, nvs.UID
 	}
+	others := n.others(nvs, reports)
 	reports = withKubelet(reports, looked.Uses)
-	s.BootID, s.Drivers = n.BootID, n.Drivers()
+	s.BootID, s.Machine, s.Drivers = n.BootID, n.Machine, n.Drivers()
 	s.AgentVersion = status.Shorten(n.Version, volumesv1alpha1.MaxVersionLength)
 	names := make([]string, 0, len(reports))
 	for name := range reports {
@@ -76,7 +81,7 @@ func (n *Node) Render(nvs *volumesv1alpha1.NodeVolumeState, reports map[string]V
 	slices.Sort(names)
 	summary := volumesv1alpha1.NodeVolumeSummary{Attached: int32(len(nvs.Spec.Attachments)),
 		Directories: int32(n.Directories())}
-	s.Volumes, s.MountTableReleases = nil, n.MountTableReleases(nvs, reports)
+	s.Volumes, s.MountTableReleases = others, n.MountTableReleases(nvs, reports)
 	for _, name := range names {
 		r := reports[name]
 		s.Volumes = append(s.Volumes, *r.Line.DeepCopy())
@@ -86,7 +91,7 @@ func (n *Node) Render(nvs *volumesv1alpha1.NodeVolumeState, reports map[string]V
 		summary.Orphaned += count(r.Orphan)
 	}
 	s.Summary = &summary
-	n.SetConditions(nvs, reports, names)
+	n.SetConditions(nvs, reports, names, others)
 	fit(nvs)
 }
 

@@ -42,6 +42,7 @@ var errNoSession = errors.New("the API server was out of reach; nothing is repor
 // SessionOptions are what sessions work with.
 type SessionOptions struct {
 	NodeName string
+	Machine  volumesv1alpha1.MachineIdentity
 	Live     client.Client
 	Writer   *Writer
 	Store    *record.Store
@@ -49,6 +50,8 @@ type SessionOptions struct {
 	Log      logr.Logger
 	// RequeueAll has every volume reconciled.
 	RequeueAll func()
+	// Waits is called when the agent begins to wait for another machine of the node's name.
+	Waits func(*OtherMachineError)
 }
 
 // Session begins sessions, and renews the Lease that announces them to the manager.
@@ -59,6 +62,7 @@ type Session struct {
 	attempted metav1.MicroTime
 	// renewed is when it was, on this process' own clock.
 	renewed time.Time
+	other   otherHolder
 	// noted is the report whose number is on the disk; restored: the API server knew less when this process began, and
 	// no manager has confirmed the session since.
 	Persisted record.LastReport
@@ -128,19 +132,8 @@ func requireState(state types.UID) func(*volumesv1alpha1.NodeVolumeState) error 
 
 // CheckRestored fails with ErrRestored if the API server has forgotten what this process has written.
 func (s *Session) CheckRestored(ctx context.Context) error {
-	if s.lease != nil {
-		standing := &coordinationv1.Lease{}
-		err := s.Live.Get(ctx, s.leaseKey(), standing)
-		switch {
-		case apierrors.IsNotFound(err):
-			s.lease = nil // it was deleted, or is of a later time than the backup; the state shows which
-		case err != nil:
-			return fmt.Errorf("reading the Lease: %w", err)
-		case !s.lease.Spec.RenewTime.Equal(standing.Spec.RenewTime) && !s.attempted.Equal(standing.Spec.RenewTime):
-			return s.endRestored()
-		default:
-			s.lease = standing
-		}
+	if err := s.checkLease(ctx); err != nil {
+		return err
 	}
 	last := s.Writer.LastReport() // before the read: a report may come between
 	nvs, err := s.ReadState(ctx)
@@ -155,6 +148,26 @@ func (s *Session) CheckRestored(ctx context.Context) error {
 	}
 	s.Writer.NumberAbove(s.Persisted.Reports)
 	return s.persistState(nvs)
+}
+
+// checkLease compares the Lease with how it was renewed last. Before the first renewal there is nothing to compare.
+func (s *Session) checkLease(ctx context.Context) error {
+	standing := &coordinationv1.Lease{}
+	err := s.Live.Get(ctx, s.leaseKey(), standing)
+	switch {
+	case apierrors.IsNotFound(err):
+		s.lease = nil // it was deleted, or is of a later time than the backup; the state shows which
+		return nil
+	case err != nil:
+		return fmt.Errorf("reading the Lease: %w", err)
+	case s.heldByOther(standing):
+		return s.succeed(ctx, standing)
+	case s.lease != nil && !s.lease.Spec.RenewTime.Equal(standing.Spec.RenewTime) &&
+		!s.attempted.Equal(standing.Spec.RenewTime):
+		return s.endRestored()
+	}
+	s.lease = standing
+	return nil
 }
 
 // persistState writes to the disk whether the API server has forgotten reports, and which state the next ones go to.

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,7 +29,10 @@ type reporting struct {
 }
 
 func (r *reporting) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
-	nvs := o.(*volumesv1alpha1.NodeVolumeState)
+	nvs, ok := o.(*volumesv1alpha1.NodeVolumeState)
+	if !ok {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "leases"}, "")
+	}
 	nvs.UID, nvs.Status.Protocol.Reports = "state", 3
 	next := nvs.DeepCopy()
 	next.Status.Protocol.Reports = 4

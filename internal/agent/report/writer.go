@@ -59,8 +59,10 @@ type Change struct {
 type Writer struct {
 	clock clock.Clock
 	log   logr.Logger
-	Read  func(context.Context) (*volumesv1alpha1.NodeVolumeState, error)
-	Write func(context.Context, *volumesv1alpha1.NodeVolumeState) error
+	// Machine that this agent runs on.
+	Machine volumesv1alpha1.MachineIdentity
+	Read    func(context.Context) (*volumesv1alpha1.NodeVolumeState, error)
+	Write   func(context.Context, *volumesv1alpha1.NodeVolumeState) error
 	// Render writes the volumes' lines and the node's own part: drivers, summary, conditions.
 	Render func(nvs *volumesv1alpha1.NodeVolumeState, reports map[string]VolumeReport)
 	// Written is called with each version that a write was taken as.

@@ -10,6 +10,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/record"
+	"github.com/hawser-io/hawser/internal/machine"
 )
 
 // Observe takes in a version that the watch delivered.
@@ -26,10 +27,10 @@ func (w *Writer) Observe(nvs *volumesv1alpha1.NodeVolumeState) {
 }
 
 // know takes in a version. The session ends if the object was created again under the same name: that one was not
-// checked for a restore.
+// checked for a restore. It ends too if another machine has reported: that one has taken the Lease.
 func (w *Writer) know(nvs *volumesv1alpha1.NodeVolumeState) {
 	w.known = nvs
-	if w.session != 0 && nvs.UID != w.last.UID {
+	if w.session != 0 && (nvs.UID != w.last.UID || machine.Compare(w.Machine, nvs.Status.Machine) == machine.Other) {
 		w.end()
 	}
 }

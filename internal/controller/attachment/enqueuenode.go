@@ -158,16 +158,20 @@ func entriesOf(nvs *volumesv1alpha1.NodeVolumeState) map[string]*volumesv1alpha1
 
 // use is what of a line in status.volumes matters here.
 type use struct {
-	uid            types.UID
-	inUse, waiting bool
-	by             volumesv1alpha1.Publisher
+	uid                     types.UID
+	inUse, waiting, foreign bool
+	by                      volumesv1alpha1.Publisher
 }
 
+// usesOf has the line of each volume that counts, as handshake.VolumeOf selects it.
 func usesOf(nvs *volumesv1alpha1.NodeVolumeState) map[string]use {
 	m := make(map[string]use, len(nvs.Status.Volumes))
 	for i := range nvs.Status.Volumes {
 		v := &nvs.Status.Volumes[i]
-		m[v.VolumeName] = use{uid: v.AttachmentUID, inUse: v.InUse, waiting: v.Waiting, by: v.PublishedBy}
+		if first, more := m[v.VolumeName]; !more || v.InUse && !first.inUse {
+			m[v.VolumeName] = use{uid: v.AttachmentUID, inUse: v.InUse, waiting: v.Waiting, foreign: v.Machine != nil,
+				by: v.PublishedBy}
+		}
 	}
 	return m
 }
