@@ -25,8 +25,10 @@ var (
 )
 
 func nodeOf(m volumesv1alpha1.MachineIdentity) *Node {
-	return NewNode("boot", "v1", m, func() []volumesv1alpha1.NodeDriver { return nil },
+	n := NewNode("boot", "v1", m, func() []volumesv1alpha1.NodeDriver { return nil },
 		kubelet.NewObserver(kubelet.ObserverOptions{}))
+	n.Directories = func() int { return 0 }
+	return n
 }
 
 // usedByOther is the state that the other machine has left, with one volume in use.
