@@ -72,7 +72,8 @@ var (
 
 	worlds = []world{
 		machineWorld, machineCrashWorld, agentWorld, liarWorld, uncutWorld, lostWorld, intentWorld, lostIntentWorld,
-		kubeletWorld, kubeletForceWorld, kubeletUnregisteredWorld, exclusiveWorld, strangerWorld, declareWorld, declareUncutWorld,
+		kubeletWorld, kubeletForceWorld, kubeletUnregisteredWorld, exclusiveWorld, strangerWorld, declareWorld,
+		declareUncutWorld,
 		deadKubeletWorld, rebootWorld,
 		restoreWorld, restoreExclusiveWorld, sharedWorld, crashWorld, forceWorld, collectWorld, collectForceWorld,
 		declareLostWorld, declareIntentWorld, declareKubeletWorld, declareExclusiveWorld, deadExclusiveWorld,

@@ -136,8 +136,8 @@ func AttachmentOf(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) *volu
 	return &nvs.Spec.Attachments[i]
 }
 
-// VolumeOf returns volumeName's line in nvs.status, or nil. It points into nvs. Where there are two, because two machines
-// use the volume or a hand has made them, the first one that says in use counts.
+// VolumeOf returns volumeName's line in nvs.status, or nil. It points into nvs. Where there are two, because two
+// machines use the volume or a hand has made them, the first one that says in use counts.
 func VolumeOf(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) *volumesv1alpha1.NodeVolume {
 	var found *volumesv1alpha1.NodeVolume
 	for i := range nvs.Status.Volumes {

@@ -106,8 +106,8 @@ func (s *suite) outOfService() fault {
 	}
 }
 
-// anotherMachine: a machine that is cut off goes on under the name of the one that comes in its place, and then takes the
-// name back.
+// anotherMachine: a machine that is cut off goes on under the name of the one that comes in its place, and then takes
+// the name back.
 func (s *suite) anotherMachine() fault {
 	const name = "of-another"
 	change := func(ctx context.Context, machine string, disk func(node, machine string) error) error {

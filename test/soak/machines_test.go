@@ -43,7 +43,8 @@ func TestTheJudgeFindsWhatOneMachineReleasesOfAnother(t *testing.T) {
 		want  int
 	}{
 		{"its own machine releases it", []*volumesv1alpha1.NodeVolumeState{by("1", false, nil, nil)}, 0},
-		{"another machine releases it with its first report", []*volumesv1alpha1.NodeVolumeState{by("2", false, nil, nil)}, 1},
+		{"another machine releases it with its first report",
+			[]*volumesv1alpha1.NodeVolumeState{by("2", false, nil, nil)}, 1},
 		{"another machine takes it over", []*volumesv1alpha1.NodeVolumeState{by("2", true, nil, nil)}, 1},
 		{"another machine carries it on", []*volumesv1alpha1.NodeVolumeState{by("2", true, &first, nil)}, 0},
 		{"another machine drops it later",

@@ -20,8 +20,8 @@ import (
 
 // Two machines may run under one node name: one that was cut off and one that replaced it. One of them at a time
 // reports, the one that holds the Lease. The other one has no session, so it takes nothing into use and releases
-// nothing. That keeps the two from undoing each other's reports; that no use is lost rests on the node state, where each
-// carries on what the other one uses.
+// nothing. That keeps the two from undoing each other's reports; that no use is lost rests on the node state, where
+// each carries on what the other one uses.
 
 // OtherMachineError means that the agent of another machine under the node's name holds the Lease and renews it.
 type OtherMachineError struct {
@@ -38,7 +38,8 @@ func (e *OtherMachineError) Error() string {
 		"another node name", machine.Describe(e.Holder), e.Node, machine.Describe(e.This), e.Duration)
 }
 
-// otherHolder is the last renewal by another machine that was seen, and when it was seen first, by this machine's clock.
+// otherHolder is the last renewal by another machine that was seen, and when it was seen first, by this machine's
+// clock.
 type otherHolder struct {
 	renewal string
 	since   time.Time
