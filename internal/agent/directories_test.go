@@ -189,8 +189,8 @@ func testDirectoryHeld(t *testing.T, c *cluster) {
 	p.nothingLeft()
 }
 
-// staysUntilEnd releases the intent, and checks that its volume stays in the directory until the pod ends. The condition
-// names the pod, since when it is there, who ends the wait, and why.
+// staysUntilEnd releases the intent, and checks that its volume stays in the directory until the pod ends. The
+// condition names the pod, since when it is there, who ends the wait, and why.
 func (p testPod) staysUntilEnd(v testVolume, i *volumesv1alpha1.VolumeAttachmentIntent, a *running, because string) {
 	p.t.Helper()
 	p.update(i, labelled("web"))

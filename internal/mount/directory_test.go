@@ -189,11 +189,11 @@ func TestEveryThreadAndEveryFilesystemIsAskedForTheUserOfAVolume(t *testing.T) {
 		t.Run(fsType, func(t *testing.T) {
 			s, _ := newShownOn(t, fsType, devices)
 			for name, how := range map[string]struct{ script, use string }{
-				"an open file":  {"exec 7<%s/file", "open"},
-				"a directory":   {"cd %s", "as its directory"},
-				"a mapped file": {"export " + deviceToMap + "=%s/file; exec " + os.Args[0], "mapped"},
-				"a file of a thread with own descriptors":          {"export " + deviceOfThread + "=%s/file; exec " + os.Args[0], "open"},
-				"a file of a process whose first thread has ended": {"exec 7<%s/file" + withoutFirstThread(), "open"},
+				"an open file":                         {"exec 7<%s/file", "open"},
+				"a directory":                          {"cd %s", "as its directory"},
+				"a mapped file":                        {"export " + deviceToMap + "=%s/file; exec " + os.Args[0], "mapped"},
+				"a file of a thread's own descriptors": {"export " + deviceOfThread + "=%s/file; exec " + os.Args[0], "open"},
+				"a file of a process without its first thread": {"exec 7<%s/file" + withoutFirstThread(), "open"},
 			} {
 				t.Run(name, func(t *testing.T) {
 					p := holder.Receiver(t, s.alone(fmt.Sprintf(how.script, s.target)))

@@ -282,8 +282,8 @@ func (t *Table) filter(keep func(Entry) bool) []Entry {
 	return found
 }
 
-// only is the table without the mounts that are not to be kept. Of these it has the IDs and the device numbers of remote
-// filesystems. A pod may have a hundred thousand mounts in each of many mount namespaces.
+// only is the table without the mounts that are not to be kept. Of these it has the IDs and the device numbers of
+// remote filesystems. A pod may have a hundred thousand mounts in each of many mount namespaces.
 func (t *Table) only(keep func(Entry) bool) *Table {
 	kept := NewTable(t.filter(keep))
 	kept.remotes = map[[2]int]bool{}

@@ -51,8 +51,8 @@ func Receiver(t *testing.T, script string) Process {
 	return start(t, exec.Command("unshare", "--mount", "--propagation", "slave", "sh", "-ec", script+wait))
 }
 
-// Tenant starts a Receiver's shell in a user namespace of its own, without the mount of the node at hidden. A process of
-// a pod that has no right to mount can make one.
+// Tenant starts a Receiver's shell in a user namespace of its own, without the mount of the node at hidden. A process
+// of a pod that has no right to mount can make one.
 func Tenant(t *testing.T, hidden, script string) Process {
 	t.Helper()
 	return Receiver(t, "umount "+hidden+"; exec unshare --user --map-root-user --mount --propagation slave sh -ec '"+

@@ -56,7 +56,7 @@ func TestWhatAnotherMachineUsesIsReleasedByADeclaration(t *testing.T) {
 			dump(state.Status.Volumes), got)
 	}
 	a.set(func() { a.hangs = false }) // it drops the line
-	until(t, w, stateOf("replaced"), "line, entry and declaration are gone", func(s *volumesv1alpha1.NodeVolumeState) bool {
+	until(t, w, stateOf("replaced"), "line, entry, declaration are gone", func(s *volumesv1alpha1.NodeVolumeState) bool {
 		return len(s.Spec.Attachments)+len(s.Status.Volumes) == 0 && !declares(s, uid)
 	})
 }

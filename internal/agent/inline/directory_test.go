@@ -147,32 +147,43 @@ func TestTheKernelsAnswerCountsForAPodWhoseMountsItReachesAll(t *testing.T) {
 		return &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: names}}
 	}
 	privileged := &corev1.SecurityContext{Privileged: ptr.To(true)}
+	mounting := func(all ...corev1.VolumeMount) corev1.Container { return corev1.Container{VolumeMounts: all} }
+	secured := func(c *corev1.SecurityContext) corev1.Container { return corev1.Container{SecurityContext: c} }
+	besides := func(path string) corev1.Container {
+		return mounting(append(slices.Clone(receives), corev1.VolumeMount{Name: "other", MountPath: path})...)
+	}
+	ending := func(path string) corev1.Container {
+		return corev1.Container{VolumeMounts: receives, TerminationMessagePath: path}
+	}
 	for name, c := range map[string]struct {
 		container corev1.Container
 		because   string
 	}{
-		"receives mounts":                    {corev1.Container{VolumeMounts: receives}, ""},
-		"sends mounts":                       {corev1.Container{VolumeMounts: mounts(ptr.To(corev1.MountPropagationBidirectional))}, ""},
-		"does not mount the volume":          {corev1.Container{VolumeMounts: []corev1.VolumeMount{{Name: "other"}}}, ""},
-		"asks for no propagation":            {corev1.Container{VolumeMounts: mounts(ptr.To(corev1.MountPropagationNone))}, "without"},
-		"says nothing of propagation":        {corev1.Container{VolumeMounts: mounts(nil)}, "without"},
-		"mounts it twice, once without":      {corev1.Container{VolumeMounts: append(slices.Clone(receives), mounts(nil)...)}, "without"},
-		"is privileged and has no volume":    {corev1.Container{SecurityContext: privileged}, "may mount"},
-		"is privileged":                      {corev1.Container{SecurityContext: privileged, VolumeMounts: receives}, "may mount"},
-		"is not privileged":                  {corev1.Container{SecurityContext: &corev1.SecurityContext{Privileged: ptr.To(false)}}, ""},
-		"adds SYS_ADMIN":                     {corev1.Container{SecurityContext: adds("NET_ADMIN", "SYS_ADMIN")}, "may mount"},
-		"adds CAP_SYS_ADMIN":                 {corev1.Container{SecurityContext: adds("CAP_SYS_ADMIN")}, "may mount"},
-		"adds cap_sys_admin":                 {corev1.Container{SecurityContext: adds("cap_sys_admin")}, "may mount"},
-		"adds all":                           {corev1.Container{SecurityContext: adds("all")}, "may mount"},
-		"adds CAP_ALL":                       {corev1.Container{SecurityContext: adds("CAP_ALL")}, "may mount"},
-		"adds another capability":            {corev1.Container{SecurityContext: adds("SYS_PTRACE")}, ""},
-		"drops capabilities":                 {corev1.Container{SecurityContext: &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}}, ""},
-		"has another volume in it":           {corev1.Container{VolumeMounts: append(slices.Clone(receives), corev1.VolumeMount{Name: "other", MountPath: "/disks/db/cache"})}, "/disks/db/cache"},
-		"has another volume beside it":       {corev1.Container{VolumeMounts: append(slices.Clone(receives), corev1.VolumeMount{Name: "other", MountPath: "/disks2"})}, ""},
-		"has it in another volume":           {corev1.Container{VolumeMounts: append(slices.Clone(receives), corev1.VolumeMount{Name: "other", MountPath: "/"})}, ""},
-		"has a device in it":                 {corev1.Container{VolumeMounts: receives, VolumeDevices: []corev1.VolumeDevice{{DevicePath: "/disks/db/raw"}}}, "/disks/db/raw"},
-		"has its termination message in it":  {corev1.Container{VolumeMounts: receives, TerminationMessagePath: "/disks/db/../db/log"}, "/log"},
-		"has its termination message beside": {corev1.Container{VolumeMounts: receives, TerminationMessagePath: "/dev/termination-log"}, ""},
+		"receives mounts":                 {mounting(receives...), ""},
+		"sends mounts":                    {mounting(mounts(ptr.To(corev1.MountPropagationBidirectional))...), ""},
+		"does not mount the volume":       {mounting(corev1.VolumeMount{Name: "other"}), ""},
+		"asks for no propagation":         {mounting(mounts(ptr.To(corev1.MountPropagationNone))...), "without"},
+		"says nothing of propagation":     {mounting(mounts(nil)...), "without"},
+		"mounts it twice, once without":   {mounting(append(slices.Clone(receives), mounts(nil)...)...), "without"},
+		"is privileged and has no volume": {secured(privileged), "may mount"},
+		"is privileged": {corev1.Container{SecurityContext: privileged,
+			VolumeMounts: receives}, "may mount"},
+		"is not privileged":       {secured(&corev1.SecurityContext{Privileged: ptr.To(false)}), ""},
+		"adds SYS_ADMIN":          {secured(adds("NET_ADMIN", "SYS_ADMIN")), "may mount"},
+		"adds CAP_SYS_ADMIN":      {secured(adds("CAP_SYS_ADMIN")), "may mount"},
+		"adds cap_sys_admin":      {secured(adds("cap_sys_admin")), "may mount"},
+		"adds all":                {secured(adds("all")), "may mount"},
+		"adds CAP_ALL":            {secured(adds("CAP_ALL")), "may mount"},
+		"adds another capability": {secured(adds("SYS_PTRACE")), ""},
+		"drops capabilities": {secured(&corev1.SecurityContext{
+			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}), ""},
+		"has another volume in it":     {besides("/disks/db/cache"), "/disks/db/cache"},
+		"has another volume beside it": {besides("/disks2"), ""},
+		"has it in another volume":     {besides("/"), ""},
+		"has a device in it": {corev1.Container{VolumeMounts: receives,
+			VolumeDevices: []corev1.VolumeDevice{{DevicePath: "/disks/db/raw"}}}, "/disks/db/raw"},
+		"has its termination message in it":  {ending("/disks/db/../db/log"), "/log"},
+		"has its termination message beside": {ending("/dev/termination-log"), ""},
 	} {
 		c.container.Name = "it"
 		main := corev1.Container{Name: "main", VolumeMounts: receives}
@@ -206,28 +217,31 @@ func (c clearing) ClearPlace(context.Context, mount.Place) error {
 
 func TestAVolumeIsTakenAwayOnlyWhereTheKernelsAnswerCounts(t *testing.T) {
 	receiver := func(change func(*corev1.Pod)) *corev1.Pod {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "uid-pod"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{
-			Name: "main", VolumeMounts: []corev1.VolumeMount{{Name: "disks", MountPath: "/disks",
-				MountPropagation: ptr.To(corev1.MountPropagationHostToContainer)}}}}}}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "uid-pod"}, Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{
+				Name: "main", VolumeMounts: []corev1.VolumeMount{{Name: "disks", MountPath: "/disks",
+					MountPropagation: ptr.To(corev1.MountPropagationHostToContainer)}}}}}}
 		if change != nil {
 			change(pod)
 		}
 		return pod
 	}
 	deaf := receiver(func(p *corev1.Pod) { p.Spec.Containers[0].VolumeMounts[0].MountPropagation = nil })
+	web, another := record.PodReference{Name: "web", UID: "uid-pod"}, record.PodReference{Name: "web", UID: "uid-other"}
+	unnamed := record.PodReference{UID: "uid-pod"}
 	for name, c := range map[string]struct {
 		intents intents
 		pod     record.PodReference
 		// waits: until the end of the pod, because of this.
 		waits, fails string
 	}{
-		"the pod receives mounts":           {intents{pod: receiver(nil)}, record.PodReference{Name: "web", UID: "uid-pod"}, "", ""},
-		"the pod receives none":             {intents{pod: deaf}, record.PodReference{Name: "web", UID: "uid-pod"}, "without mountPropagation", ""},
-		"the volume has no device":          {intents{pod: receiver(nil), deviceless: true}, record.PodReference{Name: "web", UID: "uid-pod"}, "no block device", ""},
-		"the pod is gone from the API":      {intents{}, record.PodReference{Name: "web", UID: "uid-pod"}, "gone from the API", ""},
-		"another pod has the name":          {intents{pod: receiver(nil)}, record.PodReference{Name: "web", UID: "uid-other"}, "gone from the API", ""},
-		"the pod is known by its UID alone": {intents{pod: receiver(nil)}, record.PodReference{UID: "uid-pod"}, "lost the record", ""},
-		"the API server does not answer":    {intents{unreadable: errors.New("down")}, record.PodReference{Name: "web", UID: "uid-pod"}, "", "down"},
+		"the pod receives mounts":           {intents{pod: receiver(nil)}, web, "", ""},
+		"the pod receives none":             {intents{pod: deaf}, web, "without mountPropagation", ""},
+		"the volume has no device":          {intents{pod: receiver(nil), deviceless: true}, web, "no block device", ""},
+		"the pod is gone from the API":      {intents{}, web, "gone from the API", ""},
+		"another pod has the name":          {intents{pod: receiver(nil)}, another, "gone from the API", ""},
+		"the pod is known by its UID alone": {intents{pod: receiver(nil)}, unnamed, "lost the record", ""},
+		"the API server does not answer":    {intents{unreadable: errors.New("down")}, web, "", "down"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n, cleared := newNode(t, c.intents), 0

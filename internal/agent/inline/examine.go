@@ -52,7 +52,7 @@ func examine(pod *corev1.Pod, volume string, readOnly bool) (problem string, dea
 }
 
 // unreached returns why an unmount in the directory may leave mounts of the pod behind, so that the kernel's answer to
-// it does not cover all uses; empty if it covers them. A container may be added to the pod later, but none is taken away.
+// it does not cover all uses; empty if it covers them. A container may be added to the pod later, none is taken away.
 func unreached(pod *corev1.Pod, volume string) (because string) {
 	for _, c := range containersOf(pod) {
 		if mayMount(c.SecurityContext) {

@@ -55,7 +55,8 @@ func placeOf(b record.PodBind) (mount.Place, error) {
 // Only the end of the pod shows the end of its use then. The pod is read each time: a container may have been added.
 func (p directories) checkKernelAnswers(ctx context.Context, b record.PodBind) error {
 	of := b.Pod
-	if directory, known := p.Pods.Get(b.Directory); known { // its record has the name, also where that of the bind was lost
+	// The directory's record has the pod's name, also where that of the bind was lost.
+	if directory, known := p.Pods.Get(b.Directory); known {
 		of = directory.Pod
 	}
 	switch {
@@ -92,7 +93,7 @@ func untilEnd(of record.PodReference, pod *corev1.Pod, because string) error {
 func (p *Plugin) noteHeld(b record.PodBind, err error) (retry time.Duration, _ error) {
 	var held *mount.HeldError
 	var wait *failure.Problem
-	because := ""
+	var because string
 	switch {
 	case errors.As(err, &held):
 		because, retry = "until nothing uses it: "+held.Error(), p.holds.delay(b.Target)

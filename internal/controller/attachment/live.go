@@ -229,8 +229,8 @@ func (r liveReader) freeOfPods(
 }
 
 // free reports whether the attachment is of no use to pods on the node, and since when that is known: its
-// PersistentVolume is gone or another volume by now, or no pod names that one's claim. Unlike freeOfPods it does not ask
-// what the kubelet lists: to the kubelet all PersistentVolumes of one handle are one volume.
+// PersistentVolume is gone or another volume by now, or no pod names that one's claim. Unlike freeOfPods it does not
+// ask what the kubelet lists: to the kubelet all PersistentVolumes of one handle are one volume.
 func (r liveReader) free(
 	ctx context.Context, f *decision.Facts, n *decision.Node, a *decision.Attachment,
 ) (free bool, since time.Time, err error) {

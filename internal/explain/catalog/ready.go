@@ -151,9 +151,10 @@ var ready = []Entry{
 		Run: []string{"kubectl get nvs {node} -o jsonpath='{.status.volumes[*].error.message}'",
 			"kubectl hawser declare-released {node} --all-stuck --reason=... --dry-run"}},
 	{Code: "HWS429", Reason: volumesv1alpha1.ReasonAnotherMachine, Level: Problem, Depth: Root, Acts: Cluster,
-		Says: "Another machine under this node name uses volumes. Nothing of that is released, and no such volume is used here.",
-		Way: "Power the other machine off for good, then declare the attachments released: docs/operate.md, \"A machine that " +
-			"was replaced\".",
+		Says: "Another machine under this node name uses volumes. Nothing of that is released, and no such volume is used " +
+			"here.",
+		Way: "Power the other machine off for good, then declare the attachments released: docs/operate.md, \"A machine " +
+			"that was replaced\".",
 		Run: []string{"kubectl get nvs {node} -o jsonpath='{.status.conditions[?(@.type==\"SameMachine\")].message}'",
 			"kubectl hawser declare-released {node} --all-stuck --reason=... --dry-run"}},
 	{Code: "HWS430", Reason: volumesv1alpha1.ReasonMachineUnknown, Level: Waiting, Depth: Direct, Acts: OnNode,
