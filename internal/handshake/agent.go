@@ -55,9 +55,9 @@ func (p Protocol) MayClearInUse(h Held) Guard {
 }
 
 // MayDropForeign reports whether the agent may drop the line of another machine, at the version of n: an administrator
-// has said of that attachment that the machine is off, or that it was released there, and its entry is detached or gone.
-// The passing of time says nothing of that machine: it may be cut off, and go on. And where the driver knows both by one
-// name, the next attachment would open its access again.
+// has said of that attachment that the machine is off, or that it was released there, and its entry is detached or
+// gone. The passing of time says nothing of that machine: it may be cut off, and go on. And where the driver knows both
+// by one name, the next attachment would open its access again.
 func (p Protocol) MayDropForeign(n Node) Guard {
 	return p.refuse(GuardSameMachine, n.vouched())
 }

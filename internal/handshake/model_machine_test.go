@@ -7,8 +7,8 @@ package handshake
 
 // Two machines under one node name. Either may be cut off from the API while it goes on with what it has mounted, may
 // come back, may be powered off for good, and another one may come in its place. In this model they may even act in
-// turn: no use is lost where the Lease does not keep them apart. The one that acts is in the fields of nodeState itself,
-// the other one is away.
+// turn: no use is lost where the Lease does not keep them apart. The one that acts is in the fields of nodeState
+// itself, the other one is away.
 
 // hostState is one machine and its agent.
 type hostState struct {

@@ -15,8 +15,8 @@ import (
 )
 
 // others are the lines of what other machines of the node's name use, as nvs has them before this report. They stay as
-// they are, and before the own ones, until an administrator has ended the use. A use of which this agent has a record is
-// its own.
+// they are, and before the own ones, until an administrator has ended the use. A use of which this agent has a record
+// is its own.
 func (n *Node) others(nvs *volumesv1alpha1.NodeVolumeState,
 	reports map[string]VolumeReport) []volumesv1alpha1.NodeVolume {
 	others := machine.Others(n.Machine, nvs, func(line *volumesv1alpha1.NodeVolume) bool {
@@ -50,8 +50,8 @@ func (n *Node) describeOthers(others []volumesv1alpha1.NodeVolume) string {
 	for _, o := range others {
 		uses = append(uses, fmt.Sprintf("%s (attachment %s)", o.VolumeName, o.AttachmentUID))
 	}
-	return fmt.Sprintf("another machine under this node name (%s) uses %d volumes that this one (%s) neither releases nor "+
-		"takes: %s. Power the other machine off for good, then declare these attachments released "+
+	return fmt.Sprintf("another machine under this node name (%s) uses %d volumes that this one (%s) neither releases "+
+		"nor takes: %s. Power the other machine off for good, then declare these attachments released "+
 		"(kubectl hawser declare-released)", machine.Describe(*others[0].Machine), len(others),
 		machine.Describe(n.identity()), Enumerate(uses))
 }
