@@ -35,7 +35,8 @@ func (a *Agent) recoverRecords(ctx context.Context) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("reading node state: %w", err)
 	}
-	nvs = withoutOthers(a.machine, nvs, records)
+	a.node.NoteUnknownUser(machine.Unknown(a.bootID, nvs, recordedIn(records)))
+	nvs = machine.Of(a.machine, nvs, recordedIn(records))
 	if !a.session.Persisted.ForgottenBy(nvs) { // otherwise the disk knows better
 		records = append(records, a.rebuild(nvs, records, broken)...)
 	}
@@ -66,14 +67,13 @@ func (a *Agent) recoverRecords(ctx context.Context) error {
 	return a.recoverPods(ctx, records)
 }
 
-// withoutOthers is nvs without what other machines of the node's name use, which is not for this agent to release.
-func withoutOthers(self volumesv1alpha1.MachineIdentity, nvs *volumesv1alpha1.NodeVolumeState,
-	records []*record.Record) *volumesv1alpha1.NodeVolumeState {
-	return machine.Of(self, nvs, func(line *volumesv1alpha1.NodeVolume) bool {
+// recordedIn returns whether one of the records is of the use that a line is about.
+func recordedIn(records []*record.Record) func(line *volumesv1alpha1.NodeVolume) bool {
+	return func(line *volumesv1alpha1.NodeVolume) bool {
 		return slices.ContainsFunc(records, func(r *record.Record) bool {
 			return r.VolumeName == line.VolumeName && r.AttachmentUID == line.AttachmentUID
 		})
-	})
+	}
 }
 
 // rebuild makes records for volumes that the API says are in use here and that no record speaks of, and for broken

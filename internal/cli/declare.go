@@ -16,11 +16,13 @@ import (
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/explain"
 	"github.com/hawser-io/hawser/internal/explain/facts"
+	"github.com/hawser-io/hawser/internal/handshake"
 	"github.com/hawser-io/hawser/internal/machine"
 	"github.com/hawser-io/hawser/internal/status"
 )
@@ -76,12 +78,16 @@ func (d *declare) run(ctx context.Context, g *facts.Gatherer, args []string) err
 	uids := args[1:]
 	if d.allStuck {
 		if uids = stuck(n.State.Value); len(uids) == 0 {
-			return fmt.Errorf("the agent of node %s reports no release that fails, and no use by another machine; "+
+			return fmt.Errorf("the agent of node %s reports no release that fails, and no use by another machine alone; "+
 				"kubectl hawser why node %s explains what it waits for", args[0], args[0])
 		}
 	}
 	var found []string
 	for _, uid := range uids {
+		if handshake.UsedByTwo(n.State.Value, types.UID(uid)) {
+			return fmt.Errorf("the machine that reports for node %s uses attachment %s too, so a declaration would have it "+
+				"detached there as well; first end that use, for instance by draining the pods of the node", args[0], uid)
+		}
 		named := findAttachment(n.State.Value, uid)
 		if len(named) == 0 {
 			return fmt.Errorf("nothing on node %s names the attachment %s; kubectl get nvs %s -o yaml lists what does",
@@ -107,14 +113,15 @@ func (d *declare) run(ctx context.Context, g *facts.Gatherer, args []string) err
 	return d.write(ctx, g, n.State.Value, uids)
 }
 
-// stuck are the attachments whose release fails, as the agent reports, or that another machine of the node's name uses,
-// and that were not declared yet.
+// stuck are the attachments whose release fails, as the agent reports, or that another machine of the node's name uses
+// alone, and that were not declared yet.
 func stuck(state *volumesv1alpha1.NodeVolumeState) []string {
 	var uids []string
 	for i := range state.Status.Volumes {
 		l := &state.Status.Volumes[i]
 		_, declared := state.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+string(l.AttachmentUID)]
-		if (status.ReleaseFails(l) || l.Machine != nil) && l.AttachmentUID != "" && !declared {
+		if (status.ReleaseFails(l) || l.Machine != nil) && l.AttachmentUID != "" && !declared &&
+			!handshake.UsedByTwo(state, l.AttachmentUID) {
 			uids = append(uids, string(l.AttachmentUID))
 		}
 	}

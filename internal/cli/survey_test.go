@@ -127,9 +127,14 @@ func TestAllAttachmentsWhoseReleaseFailsAreDeclaredTogether(t *testing.T) {
 			InUse: inUse,
 			Error: &volumesv1alpha1.OperationError{Operation: operation, Code: "Internal", Message: "stuck fast"}}
 	}
+	ofOther := func(uid string) volumesv1alpha1.NodeVolume {
+		l := line(uid, "stage", true)
+		l.Machine = &volumesv1alpha1.MachineIdentity{SystemUUID: "0123456789abcdef"}
+		return l
+	}
 	state.Status.Volumes = append(state.Status.Volumes,
 		line("s-1", "unstage", true), line("s-2", "unpublish", true), line("p-1", "stage", true),
-		line("e-1", "unstage", false))
+		line("e-1", "unstage", false), ofOther("two-1"), line("two-1", "stage", true), ofOther("m-1"))
 	if err := c.Status().Update(t.Context(), state); err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +147,8 @@ func TestAllAttachmentsWhoseReleaseFailsAreDeclaredTogether(t *testing.T) {
 		{"an attachment beside --all-stuck", "node-b\n", append([]string{"va-2"}, stuck...), Failed, nil},
 		{"a dry run", "node-b\n", append([]string{"--dry-run"}, stuck...), Fine, nil},
 		{"another answer", "yes\n", stuck, Failed, nil},
-		{"the name", "node-b\n", stuck, Fine, []string{"s-1", "s-2"}},
+		{"one that both machines use", "node-b\n", []string{"node-b", "two-1", "--reason", "off"}, Failed, nil},
+		{"the name", "node-b\n", stuck, Fine, []string{"m-1", "s-1", "s-2"}},
 	} {
 		stderr, exit := answer(t, config, tt.answer, tt.args...)
 		if got := declared(); exit != tt.exit || !slices.Equal(got, tt.want) {

@@ -113,16 +113,29 @@ func renewedSince(record *volumesv1alpha1.OutOfServiceObservation, renewal strin
 	return renewal != "" && renewal != record.LastRenewal
 }
 
-// declarationsOf nvs, in order of UID.
+// declarationsOf nvs, in order of UID. One about two machines waits until the one that reports has ended its use: it
+// was meant for the other one, and would have the volume detached under both.
 func declarationsOf(nvs *volumesv1alpha1.NodeVolumeState) []Declaration {
 	var declared []Declaration
 	for key, reason := range nvs.Annotations {
-		if uid, ok := strings.CutPrefix(key, volumesv1alpha1.DeclaredReleasedPrefix); ok {
+		uid, ok := strings.CutPrefix(key, volumesv1alpha1.DeclaredReleasedPrefix)
+		if ok && !UsedByTwo(nvs, types.UID(uid)) {
 			declared = append(declared, Declaration{UID: types.UID(uid), Reason: reason})
 		}
 	}
 	slices.SortFunc(declared, func(a, b Declaration) int { return strings.Compare(string(a.UID), string(b.UID)) })
 	return declared
+}
+
+// UsedByTwo reports whether the machine that reports and another one under the node's name both use the attachment, as
+// where a kubelet mounts for pods of the Node what is attached already.
+func UsedByTwo(nvs *volumesv1alpha1.NodeVolumeState, attachment types.UID) bool {
+	uses := func(other bool) bool {
+		return slices.ContainsFunc(nvs.Status.Volumes, func(v volumesv1alpha1.NodeVolume) bool {
+			return v.AttachmentUID == attachment && v.InUse && (v.Machine != nil) == other
+		})
+	}
+	return uses(true) && uses(false)
 }
 
 // AttachmentOf returns volumeName's entry in nvs.spec, or nil. It points into nvs.

@@ -12,6 +12,7 @@ import (
 
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
@@ -198,5 +199,36 @@ func TestAVolumeAttachmentIsGoneOnlyWhenItsAttacherIsDone(t *testing.T) {
 	}
 	if got := AttachmentFrom(nil); got != (Attachment{}) || !got.Gone() {
 		t.Errorf("view of no VolumeAttachment: %+v, want an empty one that is gone", got)
+	}
+}
+
+func TestADeclarationAboutTwoMachinesWaitsForTheOneThatReports(t *testing.T) {
+	other := &volumesv1alpha1.MachineIdentity{SystemUUID: "other"}
+	type lines []volumesv1alpha1.NodeVolume
+	line := func(uid types.UID, machine *volumesv1alpha1.MachineIdentity, inUse bool) volumesv1alpha1.NodeVolume {
+		return volumesv1alpha1.NodeVolume{VolumeName: "v", AttachmentUID: uid, InUse: inUse, Machine: machine}
+	}
+	for _, c := range []struct {
+		name  string
+		lines lines
+		inUse bool
+	}{
+		{"both use the attachment", lines{line("1", other, true), line("1", nil, true)}, true},
+		{"the other one uses it", lines{line("1", other, true)}, false},
+		{"the one that reports has ended", lines{line("1", other, true), line("1", nil, false)}, false},
+		{"the one that reports uses it", lines{line("1", nil, true)}, false},
+	} {
+		nvs := &volumesv1alpha1.NodeVolumeState{}
+		nvs.Annotations = map[string]string{volumesv1alpha1.DeclaredReleasedPrefix + "1": "off"}
+		nvs.Spec.Attachments = []volumesv1alpha1.NodeAttachment{
+			{VolumeName: "v", AttachmentUID: "1", State: volumesv1alpha1.AttachmentAttached}}
+		nvs.Status.Volumes = c.lines
+		n := NodeOf(nvs, "v")
+		if n.InUse() != c.inUse {
+			t.Errorf("%s, and a declaration: in use %t, want %t", c.name, n.InUse(), c.inUse)
+		}
+		if _, declared := n.Declares("1"); declared == c.inUse {
+			t.Errorf("%s, and a declaration: it counts %t, want %t", c.name, declared, !c.inUse)
+		}
 	}
 }

@@ -154,6 +154,22 @@ func Others(self volumesv1alpha1.MachineIdentity, nvs *volumesv1alpha1.NodeVolum
 	return others
 }
 
+// Unknown are the volumes that nvs has in use of a machine that it does not identify, as agents of earlier releases
+// report, in another boot than this one, and of which the own disk has no record. They are taken for volumes of self.
+func Unknown(boot string, nvs *volumesv1alpha1.NodeVolumeState,
+	recorded func(line *volumesv1alpha1.NodeVolume) bool) []string {
+	var unknown []string
+	for i := range nvs.Status.Volumes {
+		line := &nvs.Status.Volumes[i]
+		user := UserOf(nvs, line)
+		known := user.SystemUUID != "" || user.MachineID != ""
+		if line.InUse && !known && user.BootID != boot && !recorded(line) {
+			unknown = append(unknown, line.VolumeName)
+		}
+	}
+	return unknown
+}
+
 // Unnamed stands for the attachments that a machine's kubelet used and that nothing names, so that an administrator can
 // declare that these uses have ended too.
 func Unnamed(m volumesv1alpha1.MachineIdentity) types.UID {

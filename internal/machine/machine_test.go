@@ -8,6 +8,7 @@ package machine
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -169,5 +170,30 @@ func TestAUseThatNamesNoAttachmentCanBeDeclared(t *testing.T) {
 	nvs.Annotations = map[string]string{volumesv1alpha1.DeclaredReleasedPrefix + string(unnamed): "scrapped"}
 	if got := drop(); unnamed != Unnamed(a) || got != handshake.GuardNone {
 		t.Errorf("the use %q that is declared ended is kept: guard %s", unnamed, got)
+	}
+}
+
+func TestAUseBeforeTheLastBootIsOfAnUnknownMachineIfNothingIdentifiesIt(t *testing.T) {
+	identified := New(uuidA, idA)
+	identified.BootID = "earlier"
+	for name, c := range map[string]struct {
+		boot, recorded string
+		line           volumesv1alpha1.NodeVolume
+		want           []string
+	}{
+		"of an earlier boot":         {"earlier", "", volumesv1alpha1.NodeVolume{InUse: true}, []string{"v"}},
+		"of this boot":               {"now", "", volumesv1alpha1.NodeVolume{InUse: true}, nil},
+		"with a record":              {"earlier", "v", volumesv1alpha1.NodeVolume{InUse: true}, nil},
+		"not in use":                 {"earlier", "", volumesv1alpha1.NodeVolume{}, nil},
+		"of a machine that is named": {"now", "", volumesv1alpha1.NodeVolume{InUse: true, Machine: &identified}, nil},
+	} {
+		nvs := &volumesv1alpha1.NodeVolumeState{}
+		nvs.Status.BootID = c.boot
+		c.line.VolumeName = "v"
+		nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{c.line}
+		got := Unknown("now", nvs, func(line *volumesv1alpha1.NodeVolume) bool { return line.VolumeName == c.recorded })
+		if !slices.Equal(got, c.want) {
+			t.Errorf("a use %s: volumes of an unknown machine %v, want %v", name, got, c.want)
+		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	identity "github.com/hawser-io/hawser/internal/machine"
 )
 
 // Machines of one node name. The driver knows all of them by that name: what it opens for the node, each of them
@@ -115,10 +116,14 @@ func (m *machine) powerOff() {
 	m.world.away = slices.DeleteFunc(m.world.away, func(o *machine) bool { return o == m })
 }
 
-// powerOffOthers is what an administrator does before a word about the whole node.
-func (w *World) powerOffOthers(node string) {
+// powerOffShown is what an administrator does before a word about the whole node: it is about the machine that the node
+// state shows. That one may be cut off while its successor has not reported yet.
+func (w *World) powerOffShown(node string) {
+	shown := w.state(node).Status.Machine
 	for _, m := range slices.Clone(w.away) {
-		if m.name == node {
+		own, err := identity.Read(m.identityFile())
+		w.must(err)
+		if m.name == node && identity.Compare(shown, own) != identity.Other {
 			m.powerOff()
 		}
 	}

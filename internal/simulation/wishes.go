@@ -360,7 +360,7 @@ func (w *World) taint(name string, taints ...corev1.Taint) {
 	o, err := w.api.get(&corev1.Node{}, client.ObjectKey{Name: name})
 	w.must(err)
 	if len(taints) > 0 {
-		w.powerOffOthers(name)
+		w.powerOffShown(name)
 	}
 	node := o.DeepCopyObject().(*corev1.Node)
 	node.Spec.Taints = taints

@@ -29,6 +29,9 @@ type Node struct {
 	// Directories counts those of pods.
 	Directories func() int
 
+	// unknownUser are volumes that were in use on a machine which is not known. It is set before the first report.
+	unknownUser []string
+
 	mu sync.Mutex
 	// Broken are unreadable records whose volume is not known.
 	Broken []string

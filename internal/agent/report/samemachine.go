@@ -35,6 +35,11 @@ func (n *Node) sameMachine(others []volumesv1alpha1.NodeVolume) ConditionValue {
 	switch {
 	case len(others) > 0:
 		return ConditionValue{reason: volumesv1alpha1.ReasonAnotherMachine, Message: n.describeOthers(others)}
+	case len(n.unknownUser) > 0:
+		return ConditionValue{OK: true, unknown: true, reason: volumesv1alpha1.ReasonMachineUnknown,
+			Message: fmt.Sprintf("an agent that did not report its machine had %d volumes in use before the last boot, and "+
+				"they were taken for volumes of this machine: %s. If that was another machine, power it off; the condition "+
+				"ends with this agent's process", len(n.unknownUser), Enumerate(n.unknownUser))}
 	case machine.Compare(n.Machine, n.Machine) == machine.Undecidable:
 		return ConditionValue{OK: true, unknown: true, reason: volumesv1alpha1.ReasonMachineUnknown,
 			Message: "the machine has neither a system UUID nor a machine ID; another machine under this node name would " +
@@ -43,6 +48,9 @@ func (n *Node) sameMachine(others []volumesv1alpha1.NodeVolume) ConditionValue {
 	return ConditionValue{OK: true, reason: volumesv1alpha1.ReasonAsExpected,
 		Message: "no other machine uses a volume under this node name"}
 }
+
+// NoteUnknownUser has the conditions name volumes of which it is not known what machine used them.
+func (n *Node) NoteUnknownUser(volumes []string) { n.unknownUser = volumes }
 
 // describeOthers names both machines, what is in use, and who ends the wait.
 func (n *Node) describeOthers(others []volumesv1alpha1.NodeVolume) string {

@@ -91,3 +91,14 @@ func TestAMachineWithoutAnIdentityIsReportedAsUnknown(t *testing.T) {
 		t.Errorf("condition Ready is %+v, want True: the machine is taken for the one before, as without identities", c)
 	}
 }
+
+func TestVolumesOfAnUnknownMachineAreNamed(t *testing.T) {
+	n, nvs := nodeOf(thisMachine), &volumesv1alpha1.NodeVolumeState{}
+	n.NoteUnknownUser([]string{"v"})
+	n.Render(nvs, nil)
+	c := condition(nvs, volumesv1alpha1.ConditionSameMachine)
+	if c.Status != metav1.ConditionUnknown || c.Reason != volumesv1alpha1.ReasonMachineUnknown ||
+		!strings.Contains(c.Message, ": v.") {
+		t.Errorf("condition SameMachine is %+v, want Unknown with MachineUnknown, naming v", c)
+	}
+}

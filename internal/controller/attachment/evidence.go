@@ -133,10 +133,14 @@ func (w outageWatcher) forget(n *decision.Node) {
 }
 
 // evidenceOf that there is now, given the Node, nil where there is none, and the node's state; or how long there will
-// be none yet. None of it counts while the agent is heard.
+// be none yet. None of it counts while the agent is heard, and none is about another machine that had the Node's name
+// before.
 func (w outageWatcher) evidenceOf(
 	n *decision.Node, node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState,
 ) (*volumesv1alpha1.DetachEvidence, time.Duration) {
+	if n.State.Use.Foreign {
+		return nil, 0
+	}
 	silence := w.tracker.Silence(n.Name)
 	watched := w.watched.Total(n.Name, w.spellOf(n.Name, node), w.clock.Now())
 	lapsed := handshake.Node{Silent: silence >= 0}

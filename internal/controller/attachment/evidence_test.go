@@ -182,6 +182,39 @@ func TestTheTaintOfANodeWhoseAgentIsHeardIsNoEvidence(t *testing.T) {
 	}
 }
 
+func TestWhatIsSaidOfANodeIsNoEvidenceAgainstAMachineThatHadItsNameBefore(t *testing.T) {
+	nvs := silenced(reported("a"))
+	nvs.Status.Node.OutOfService.LastRenewal = liveness.Renewal(renewedLease("a", noon))
+	for what, node := range map[string]*corev1.Node{
+		"the taint": withTaints(readyNode("a"), corev1.TaintNodeOutOfService),
+		"no Node":   nil,
+		"time":      unreadyNode("a", noon),
+	} {
+		live := []client.Object{renewedLease("a", noon)}
+		if node != nil {
+			live = append(live, node)
+		}
+		for _, foreign := range []bool{false, true} {
+			controller, now := over(t, live...)
+			controller.Tracker.Observe("a", renewedLease("a", noon))
+			n := forcible("a")
+			n.State.Use.Foreign = foreign
+			var evidence *volumesv1alpha1.DetachEvidence
+			for range 60 {
+				now.SetTime(now.Now().Add(10 * time.Second))
+				var err error
+				if evidence, err = controller.outages().confirmEvidence(t.Context(), n, nvs); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if (evidence == nil) != foreign {
+				t.Errorf("%s, and another machine uses the volume %t: evidence %v, want some: %t", what, foreign, evidence,
+					!foreign)
+			}
+		}
+	}
+}
+
 func TestAnAgentThatIsHeardVoidsTheTimeForWhichItsNodeWasNotReady(t *testing.T) {
 	const policy = 6 * time.Minute
 	controller, now := over(t, reported("a"), unreadyNode("a", noon), renewedLease("a", noon))

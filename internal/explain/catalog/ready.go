@@ -158,9 +158,10 @@ var ready = []Entry{
 		Run: []string{"kubectl get nvs {node} -o jsonpath='{.status.conditions[?(@.type==\"SameMachine\")].message}'",
 			"kubectl hawser declare-released {node} --all-stuck --reason=... --dry-run"}},
 	{Code: "HWS430", Reason: volumesv1alpha1.ReasonMachineUnknown, Level: Waiting, Depth: Direct, Acts: OnNode,
-		Says: "The machine has neither a system UUID nor a machine ID, so another one under its name would be taken for it.",
-		Way:  "Give the host an /etc/machine-id, and restart the agent.",
-		Run:  []string{"kubectl get nvs {node} -o jsonpath='{.status.machine}'"}},
+		Says: "It is not known which machine uses volumes under this node name, or did before its last boot.",
+		Way: "The message explains it. Where the machine has neither a system UUID nor a machine ID, give the host an " +
+			"/etc/machine-id, and restart the agent.",
+		Run: []string{"kubectl get nvs {node} -o jsonpath='{.status.machine}'"}},
 	{Code: "HWS499", Reason: UnknownReason, Level: Problem, Depth: Direct,
 		Says: "This version of the plugin does not know the reason. The message explains it.",
 		Way:  "Use the plugin of the version that runs in the cluster."},

@@ -41,7 +41,7 @@ func (n *Node) evident(uid types.UID) bool { return n.Evidence != nil || n.decla
 // declaredAway detaches the attachments of the volume that were declared released and that no entry speaks of.
 func declaredAway(f *Facts, p handshake.Protocol, n *Node) []Step {
 	for i := range n.Attachments {
-		if a := &n.Attachments[i]; n.declared(a.UID) && !a.Terminating {
+		if a := &n.Attachments[i]; n.declared(a.UID) && !a.Terminating && !f.ofAnother(a) {
 			return markDetachingSteps(f, p, n, a.UID)
 		}
 	}

@@ -21,7 +21,7 @@ func detachSteps(f *Facts, p handshake.Protocol, n, chosen *Node) []Step {
 		return steps
 	}
 	for i := range n.Attachments {
-		if a := &n.Attachments[i]; a.NameHeld && a.Unpublished &&
+		if a := &n.Attachments[i]; a.NameHeld && a.Unpublished && !f.ofAnother(a) &&
 			p.MayFreeName(n.State, a.Attachment) == handshake.GuardNone {
 			return freeOrLock(f, n, chosen, a)
 		}

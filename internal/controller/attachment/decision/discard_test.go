@@ -91,7 +91,41 @@ func TestAnAttachmentThatAttachesAnotherVolumeIsOfNoUse(t *testing.T) {
 			facts: handles(true, byController, saying("w", "pv", "1", "held", "attached", "begun"))},
 		{name: "it was created for another volume, and counted for this one in an earlier release", want: "",
 			facts: handles(false, pv, saying("w", "pv", "1", "held", "attached"), entry(handshake.Attached, "1"))},
+		{name: "it was created for another volume, which was forced away", want: "",
+			facts: handles(true, byController, saying("w", "pv", "1", "terminating"), forcedAway)},
 	})
+}
+
+// forcedAway: only our finalizer keeps the name of the attachment.
+func forcedAway(n *Node) {
+	a := &n.Attachments[len(n.Attachments)-1]
+	a.NameHeld, a.Unpublished = true, true
+}
+
+func TestTheKubeletUsesWhatNoAgentUses(t *testing.T) {
+	other := &volumesv1alpha1.MachineIdentity{SystemUUID: "other"}
+	line := func(p volumesv1alpha1.Publisher, m *volumesv1alpha1.MachineIdentity) volumesv1alpha1.NodeVolume {
+		return volumesv1alpha1.NodeVolume{VolumeName: "v", InUse: true, PublishedBy: p, Machine: m}
+	}
+	for _, c := range []struct {
+		name  string
+		lines []volumesv1alpha1.NodeVolume
+		want  bool
+	}{
+		{"nothing", nil, false},
+		{"the kubelet", []volumesv1alpha1.NodeVolume{line(volumesv1alpha1.PublisherKubelet, nil)}, true},
+		{"the agent", []volumesv1alpha1.NodeVolume{line("", nil)}, false},
+		{"the agent, and the kubelet of another machine", []volumesv1alpha1.NodeVolume{
+			line(volumesv1alpha1.PublisherKubelet, other), line("", nil)}, false},
+		{"the kubelet, and the agent of another machine", []volumesv1alpha1.NodeVolume{line("", other),
+			line(volumesv1alpha1.PublisherKubelet, nil)}, false},
+	} {
+		n := &Node{}
+		n.TakeOver(&volumesv1alpha1.NodeVolumeState{Status: volumesv1alpha1.NodeVolumeStateStatus{Volumes: c.lines}}, "v")
+		if n.KubeletUses != c.want {
+			t.Errorf("%s uses the volume: the kubelet alone %t, want %t", c.name, n.KubeletUses, c.want)
+		}
+	}
 }
 
 func TestAFindingNamesTheAttachmentThatIsOfNoUse(t *testing.T) {

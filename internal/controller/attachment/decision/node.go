@@ -190,8 +190,13 @@ func (n *Node) TakeOver(nvs *volumesv1alpha1.NodeVolumeState, volumeName string)
 		return
 	}
 	n.Entry = handshake.AttachmentOf(nvs, volumeName)
-	line := handshake.VolumeOf(nvs, volumeName)
-	n.KubeletUses = line != nil && line.InUse && line.PublishedBy == volumesv1alpha1.PublisherKubelet
+	for i := range nvs.Status.Volumes { // the lines of two machines may be about one volume
+		if v := &nvs.Status.Volumes[i]; v.VolumeName == volumeName && v.InUse {
+			if n.KubeletUses = v.PublishedBy == volumesv1alpha1.PublisherKubelet; !n.KubeletUses {
+				return
+			}
+		}
+	}
 }
 
 // SetWait keeps the node out of the rest of this pass.
