@@ -265,7 +265,7 @@ type NodeVolumeStateStatus struct {
 	BootID string `json:"bootID,omitempty"`
 	// machine whose agent wrote this report. Every element of volumes without a machine of its own is of this one.
 	// +optional
-	Machine MachineIdentity `json:"machine,omitzero"`
+	Machine MachineIdentity `json:"machine,omitempty,omitzero"`
 	// agentVersion is the version of the agent that wrote this report.
 	// +kubebuilder:validation:MaxLength=256
 	// +optional
