@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -394,6 +395,8 @@ func (r benchReader) Get(_ context.Context, key client.ObjectKey, o client.Objec
 			s.DeepCopyInto(o)
 			return nil
 		})
+	case *coordinationv1.Lease:
+		return b.do("get lease", func() error { return missing })
 	}
 	b.t.Errorf("the agent reads a %T, want only what the API server of the test has", o)
 	return missing
