@@ -132,8 +132,8 @@ const (
 	ConditionVolumesReleased = "VolumesReleased"
 
 	// ConditionSameMachine is True while every use on the node is of the machine that reports. It is False while a volume
-	// is in use by another machine under the same node name, and Unknown while the machine has neither a system UUID nor
-	// a machine ID to distinguish it from another one.
+	// is in use by another machine under the same node name, and Unknown while it is not known what machine this is, or
+	// what machine used volumes before its last boot.
 	ConditionSameMachine = "SameMachine"
 
 	// ConditionAttachmentsHealthy is False while the driver's attacher does not attach or detach a volume of the node, or

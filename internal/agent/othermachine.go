@@ -14,9 +14,6 @@ import (
 	"github.com/hawser-io/hawser/internal/status"
 )
 
-// longestNote is what the API server takes.
-const longestNote = 1024
-
 // reportOtherMachine reports once, on the Node, that this agent waits: another machine has its name. The status of the
 // node state is that of the other one.
 func reportOtherMachine(o Options, other *report.OtherMachineError) {
@@ -25,5 +22,5 @@ func reportOtherMachine(o Options, other *report.OtherMachineError) {
 	node.Name, node.UID = o.NodeName, types.UID(o.NodeName) // as the kubelet names it in its events
 	node.Kind, node.APIVersion = "Node", "v1"
 	o.Recorder.Eventf(node, nil, corev1.EventTypeWarning, volumesv1alpha1.ReasonAnotherMachine, "Wait", "%s",
-		status.Shorten(other.Error(), longestNote))
+		status.ShortenNote(other.Error()))
 }

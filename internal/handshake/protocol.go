@@ -65,9 +65,11 @@ func (p Protocol) MayMarkDetaching(n Node, uid types.UID, evidence bool) Guard {
 
 // MayRelyOn reports whether an assertion about the node may replace its agent's report, at the version of n. The caller
 // has read, live and in this order, n, the Node and the agent's Lease. It is not asked about what names the attachment
-// itself: a declaration by an administrator, or an attachment that is lost.
+// itself: a declaration by an administrator, or an attachment that is lost. What is asserted of a node is about the
+// machine that reports, not about another one that had its name before.
 func (p Protocol) MayRelyOn(n Node, a Assertion) Guard {
 	return first(
+		p.refuse(GuardSameMachine, !n.Use.Foreign),
 		p.refuse(GuardContradicted, a.Recorded && !a.Contradicted),
 		p.refuse(GuardAgentSilent, n.Silent),
 	)

@@ -8,7 +8,9 @@ package handshake
 import (
 	"slices"
 	"strings"
+	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -111,6 +113,15 @@ func records(record *volumesv1alpha1.OutOfServiceObservation, taint *corev1.Tain
 // renewedSince: a Lease that was deleted was not renewed.
 func renewedSince(record *volumesv1alpha1.OutOfServiceObservation, renewal string) bool {
 	return renewal != "" && renewal != record.LastRenewal
+}
+
+// Renewal identifies the last renewal of an agent's Lease. It is only compared for equality.
+func Renewal(lease *coordinationv1.Lease) string {
+	renewal := string(lease.UID)
+	if t := lease.Spec.RenewTime; t != nil {
+		renewal += " " + t.UTC().Format(time.RFC3339Nano)
+	}
+	return strings.TrimSpace(renewal)
 }
 
 // declarationsOf nvs, in order of UID. One about two machines waits until the one that reports has ended its use: it

@@ -3,7 +3,7 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package machine tells machines that run under one node name apart. A Node object does not: two kubelets of one name
+// Package machine distinguishes machines that run under one node name. A Node object does not: two kubelets of one name
 // write it in turn.
 package machine
 
@@ -25,11 +25,10 @@ import (
 )
 
 // Where the kernel and the host keep the identifiers. The agent's container shares the host's process IDs, but has an
-// /etc of its own.
+// /etc of its own: what is there is the same on each machine.
 const (
-	SystemUUIDFile    = "/sys/class/dmi/id/product_uuid"
-	HostMachineIDFile = "/proc/1/root/etc/machine-id"
-	MachineIDFile     = "/etc/machine-id"
+	systemUUIDFile    = "/sys/class/dmi/id/product_uuid"
+	hostMachineIDFile = "/proc/1/root/etc/machine-id"
 )
 
 // hashPrefix is hashed before an identifier: machine-id(5) asks that it is not shown as it is.
@@ -57,20 +56,18 @@ func Read(file string) (volumesv1alpha1.MachineIdentity, error) {
 		uuid, id, _ := strings.Cut(strings.TrimSpace(string(data)), "\n")
 		return New(uuid, id), nil
 	}
-	uuid, err := firstOf(SystemUUIDFile)
-	id, err2 := firstOf(HostMachineIDFile, MachineIDFile)
+	uuid, err := read(systemUUIDFile)
+	id, err2 := read(hostMachineIDFile)
 	return New(uuid, id), errors.Join(err, err2)
 }
 
-// firstOf reads the first of the files that is there.
-func firstOf(files ...string) (string, error) {
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err == nil || !errors.Is(err, fs.ErrNotExist) {
-			return string(data), err
-		}
+// read returns nothing if there is no such file.
+func read(file string) (string, error) {
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
 	}
-	return "", nil
+	return string(data), err
 }
 
 // New is the identity with that system UUID and that machine ID, as they are read.
@@ -109,7 +106,7 @@ const (
 	Other
 )
 
-// Compare tells from the identifiers whether a and b are one machine. A system UUID decides; it survives a new
+// Compare decides by the identifiers if a and b are one machine. A system UUID decides; it survives a new
 // installation, and a clone has another one. Machine IDs decide where one of the system UUIDs is missing.
 func Compare(a, b volumesv1alpha1.MachineIdentity) Relation {
 	switch {

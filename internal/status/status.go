@@ -137,6 +137,12 @@ func Hasten(now, next time.Time, hastened *time.Time) time.Time {
 	return next
 }
 
+// longestNote is what the API server takes in an event, in bytes.
+const longestNote = 1024
+
+// ShortenNote cuts a note that is too long for an event, between two characters.
+func ShortenNote(note string) string { return Shorten(note, longestNote) }
+
 // Shorten cuts a text that is longer than so many bytes, between two characters.
 func Shorten(s string, longest int) string {
 	if len(s) <= longest {

@@ -23,6 +23,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/mount"
+	hawserstatus "github.com/hawser-io/hawser/internal/status"
 )
 
 // ReasonMountPropagation is the reason of the event on a pod whose containers do not see changes of a directory.
@@ -152,7 +153,7 @@ func (p directories) checkPod(ctx context.Context, r request) error {
 func (p *Plugin) event(pod record.PodReference, related runtime.Object, reason, note string) {
 	regarding := &corev1.ObjectReference{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Pod",
 		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
-	p.Recorder.Eventf(regarding, related, corev1.EventTypeWarning, reason, "Publish", "%s", shorten(note))
+	p.Recorder.Eventf(regarding, related, corev1.EventTypeWarning, reason, "Publish", "%s", hawserstatus.ShortenNote(note))
 }
 
 func intentReference(i volumesv1alpha1.IntentReference) *corev1.ObjectReference {

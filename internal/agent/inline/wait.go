@@ -17,14 +17,10 @@ import (
 	"k8s.io/utils/clock"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
-	hawserstatus "github.com/hawser-io/hawser/internal/status"
 )
 
 // ReasonWaitingForIntent is the reason of the event on a pod whose volume is not published yet.
 const ReasonWaitingForIntent = "WaitingForIntent"
-
-// longestNote is what the API server takes in an event.
-const longestNote = 1024
 
 // wait is the wait of one call for the publication of its intent.
 type wait struct {
@@ -177,5 +173,3 @@ func (w *wait) podEnds() bool {
 func (w *wait) reportWait() {
 	w.event(w.request.pod, nil, ReasonWaitingForIntent, w.because)
 }
-
-func shorten(note string) string { return hawserstatus.Shorten(note, longestNote) }

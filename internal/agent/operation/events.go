@@ -25,15 +25,12 @@ const (
 	eventWrongFilesystem = "FailedMountOnFilesystemMismatch"
 )
 
-// longestNote is what the API server takes.
-const longestNote = 1024
-
 // Event sends an event about the intent. A note that is too long is cut. The reference has no resourceVersion, because
 // client-go counts only events about the same reference as repetitions.
 func (env *Environment) Event(i *volumesv1alpha1.VolumeAttachmentIntent, eventType, reason, action, note string) {
 	regarding := &corev1.ObjectReference{APIVersion: volumesv1alpha1.GroupVersion.String(), Kind: "VolumeAttachmentIntent",
 		Namespace: i.Namespace, Name: i.Name, UID: i.UID}
-	env.Recorder.Eventf(regarding, nil, eventType, reason, action, "%s", status.Shorten(note, longestNote))
+	env.Recorder.Eventf(regarding, nil, eventType, reason, action, "%s", status.ShortenNote(note))
 }
 
 // announceFailure sends an event for a failure that is new, or has repeated another power of two times.

@@ -15,6 +15,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/record"
+	"github.com/hawser-io/hawser/internal/handshake"
 	"github.com/hawser-io/hawser/internal/machine"
 )
 
@@ -54,7 +55,7 @@ func (s *Session) heldByOther(lease *coordinationv1.Lease) bool {
 // announces no report yet, and fails if the other agent renews it meanwhile.
 func (s *Session) succeed(ctx context.Context, standing *coordinationv1.Lease) error {
 	s.lease = nil
-	renewal, now := renewalOf(standing), s.Clock.Now()
+	renewal, now := handshake.Renewal(standing), s.Clock.Now()
 	if s.other.renewal != renewal {
 		s.other.renewal, s.other.since = renewal, now
 	}
@@ -80,12 +81,4 @@ func (s *Session) succeed(ctx context.Context, standing *coordinationv1.Lease) e
 	}
 	s.other = otherHolder{}
 	return nil
-}
-
-func renewalOf(lease *coordinationv1.Lease) string {
-	renewal := string(lease.UID)
-	if t := lease.Spec.RenewTime; t != nil {
-		renewal += t.Format(time.RFC3339Nano)
-	}
-	return renewal
 }

@@ -23,7 +23,6 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 	"github.com/hawser-io/hawser/internal/controller/metrics"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
-	"github.com/hawser-io/hawser/internal/controller/report"
 	"github.com/hawser-io/hawser/internal/handshake"
 	"github.com/hawser-io/hawser/internal/status"
 )
@@ -140,12 +139,13 @@ func (d detacher) announceDetach(nvs *volumesv1alpha1.NodeVolumeState, e *volume
 	metrics.Detached(e.Driver, e.Evidence)
 	if e.Evidence.Type != volumesv1alpha1.EvidenceAgentReleased {
 		d.events.Eventf(
-			nvs, attachmentIn(e), corev1.EventTypeWarning, eventDetaching, "Detach", "%s", report.Shortened(forcedNote(e)),
+			nvs, attachmentIn(e), corev1.EventTypeWarning, eventDetaching, "Detach", "%s", status.ShortenNote(forcedNote(e)),
 		)
 		return
 	}
 	if d.announcements.first(nvs) {
-		d.events.Eventf(nvs, nil, corev1.EventTypeNormal, eventDetaching, "Detach", "%s", report.Shortened(releasedNote(nvs)))
+		d.events.Eventf(nvs, nil, corev1.EventTypeNormal, eventDetaching, "Detach", "%s",
+			status.ShortenNote(releasedNote(nvs)))
 	}
 }
 

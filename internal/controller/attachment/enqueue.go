@@ -26,9 +26,9 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/outage"
-	"github.com/hawser-io/hawser/internal/controller/report"
 	"github.com/hawser-io/hawser/internal/controller/resolve"
 	"github.com/hawser-io/hawser/internal/controller/volume"
+	"github.com/hawser-io/hawser/internal/status"
 )
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -195,7 +195,7 @@ const EventLocksUnreadable = "LocksUnreadable"
 func (e enqueuer) reportUnreadable(locks *corev1.ConfigMap) {
 	if _, err := exclusive.Locks(locks); err != nil {
 		e.events.Eventf(locks, nil, corev1.EventTypeWarning, EventLocksUnreadable, "Read",
-			"%s", report.Shortened(err.Error()+
+			"%s", status.ShortenNote(err.Error()+
 				"; the volumes that they are of are neither attached nor moved until an administrator has repaired them"))
 	}
 }

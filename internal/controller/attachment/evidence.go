@@ -138,12 +138,9 @@ func (w outageWatcher) forget(n *decision.Node) {
 func (w outageWatcher) evidenceOf(
 	n *decision.Node, node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState,
 ) (*volumesv1alpha1.DetachEvidence, time.Duration) {
-	if n.State.Use.Foreign {
-		return nil, 0
-	}
 	silence := w.tracker.Silence(n.Name)
 	watched := w.watched.Total(n.Name, w.spellOf(n.Name, node), w.clock.Now())
-	lapsed := handshake.Node{Silent: silence >= 0}
+	lapsed := handshake.Node{Silent: silence >= 0, Use: n.State.Use}
 	if node == nil {
 		wait := max(decision.GoneAfter-silence, goneWatched-watched)
 		if wait > 0 || w.protocol.MayRelyOn(lapsed, handshake.Lapsed) != handshake.GuardNone {
@@ -156,7 +153,7 @@ func (w outageWatcher) evidenceOf(
 			),
 		}, 0
 	}
-	if w.taintCounts(n.Name, node, nvs, lapsed.Silent) {
+	if w.taintCounts(n, node, nvs, lapsed.Silent) {
 		return &volumesv1alpha1.DetachEvidence{
 			Type: volumesv1alpha1.EvidenceOutOfServiceTaint,
 			Message: fmt.Sprintf(
@@ -184,13 +181,14 @@ func (w outageWatcher) evidenceOf(
 // taintCounts: the manager that marked the agent as unreachable may have been another one. The mark or the record is
 // what wakes the node's volumes.
 func (w outageWatcher) taintCounts(
-	name string, node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState, overdue bool,
+	n *decision.Node, node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState, overdue bool,
 ) bool {
 	if nvs == nil {
 		return false
 	}
-	said := handshake.TaintAssertion(nvs.Status.Node.OutOfService, handshake.OutOfService(node), w.tracker.LastWord(name))
-	silent := handshake.Node{Silent: overdue || handshake.Silent(nvs)}
+	said := handshake.TaintAssertion(nvs.Status.Node.OutOfService, handshake.OutOfService(node),
+		w.tracker.LastWord(n.Name))
+	silent := handshake.Node{Silent: overdue || handshake.Silent(nvs), Use: n.State.Use}
 	return w.protocol.MayRelyOn(silent, said) == handshake.GuardNone
 }
 

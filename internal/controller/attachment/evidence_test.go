@@ -22,6 +22,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/outage"
+	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 func readyNode(name string) *corev1.Node {
@@ -118,7 +119,7 @@ func TestEvidenceIsConfirmedByWhatTheAPIServerShowsNowAndNotByTheCache(t *testin
 
 func TestTheTaintOfANodeWhoseAgentIsHeardIsNoEvidence(t *testing.T) {
 	tainted := withTaints(readyNode("a"), corev1.TaintNodeOutOfService)
-	renewed := func(at metav1.Time) string { return liveness.Renewal(renewedLease("a", at)) }
+	renewed := func(at metav1.Time) string { return handshake.Renewal(renewedLease("a", at)) }
 	record := func(change func(*volumesv1alpha1.OutOfServiceObservation)) *volumesv1alpha1.NodeVolumeState {
 		nvs := silenced(reported("a"))
 		nvs.Status.Node.OutOfService.LastRenewal = renewed(noon)
@@ -184,7 +185,7 @@ func TestTheTaintOfANodeWhoseAgentIsHeardIsNoEvidence(t *testing.T) {
 
 func TestWhatIsSaidOfANodeIsNoEvidenceAgainstAMachineThatHadItsNameBefore(t *testing.T) {
 	nvs := silenced(reported("a"))
-	nvs.Status.Node.OutOfService.LastRenewal = liveness.Renewal(renewedLease("a", noon))
+	nvs.Status.Node.OutOfService.LastRenewal = handshake.Renewal(renewedLease("a", noon))
 	for what, node := range map[string]*corev1.Node{
 		"the taint": withTaints(readyNode("a"), corev1.TaintNodeOutOfService),
 		"no Node":   nil,

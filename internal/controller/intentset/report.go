@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
-	"github.com/hawser-io/hawser/internal/controller/report"
 	"github.com/hawser-io/hawser/internal/status"
 )
 
@@ -75,7 +74,7 @@ func (c *Controller) sendEvent(before, after *volumesv1alpha1.VolumeAttachmentIn
 		c.Events.Eventf(&corev1.ObjectReference{
 			APIVersion: volumesv1alpha1.GroupVersion.String(), Kind: "VolumeAttachmentIntentSet",
 			Namespace: after.Namespace, Name: after.Name, UID: after.UID, ResourceVersion: after.ResourceVersion,
-		}, nil, corev1.EventTypeWarning, is.Reason, "Reconcile", "%s", report.Shortened(is.Message))
+		}, nil, corev1.EventTypeWarning, is.Reason, "Reconcile", "%s", status.ShortenNote(is.Message))
 	}
 }
 

@@ -13,10 +13,10 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 // DefaultDuration is how long an agent counts as reachable after a renewal, and how long one that was never heard may
@@ -50,7 +50,7 @@ func NewTracker(c clock.PassiveClock) *Tracker {
 // Observe records a Lease and reports whether the agent had been unreachable until now. A renewal that is awaited wakes
 // the node.
 func (t *Tracker) Observe(node string, lease *coordinationv1.Lease) bool {
-	renewal := Renewal(lease)
+	renewal := handshake.Renewal(lease)
 	back, awaited := t.observe(node, lease, renewal)
 	if awaited {
 		t.wake(node)
@@ -90,18 +90,6 @@ func (t *Tracker) Await(node, renewal string) bool {
 	}
 	t.awaited[node] = renewal
 	return false
-}
-
-// Renewal identifies the last renewal of the Lease. It is only compared for equality.
-func Renewal(lease *coordinationv1.Lease) string {
-	return strings.TrimSpace(string(lease.UID) + " " + renewTime(lease.Spec.RenewTime))
-}
-
-func renewTime(t *metav1.MicroTime) string {
-	if t == nil {
-		return ""
-	}
-	return t.UTC().Format(time.RFC3339Nano)
 }
 
 // Silence says how long the node's agent has been overdue; negative is the time that is left.
@@ -154,7 +142,7 @@ func (t *Tracker) begin(leases []coordinationv1.Lease) {
 			continue
 		}
 		t.mu.Lock()
-		t.ears.standing[node] = Renewal(&leases[i])
+		t.ears.standing[node] = handshake.Renewal(&leases[i])
 		t.mu.Unlock()
 		if t.Observe(node, &leases[i]) {
 			t.wake(node)
@@ -178,7 +166,7 @@ func (t *Tracker) hear(lease *coordinationv1.Lease) {
 	back := t.Observe(node, lease)
 	t.mu.Lock()
 	before, known := t.ears.voices[node]
-	renewed := known || t.ears.standing[node] != Renewal(lease)
+	renewed := known || t.ears.standing[node] != handshake.Renewal(lease)
 	if renewed {
 		t.ears.voices[node] = voiceOf(lease)
 	}

@@ -13,8 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
-	"github.com/hawser-io/hawser/internal/controller/report"
 	"github.com/hawser-io/hawser/internal/handshake"
+	"github.com/hawser-io/hawser/internal/status"
 )
 
 // EventDeletionWaits is the reason of an event on a NodeVolumeState that was deleted and that stays.
@@ -37,7 +37,7 @@ func (c *Controller) tellDeletion(_ context.Context, nvs *volumesv1alpha1.NodeVo
 	if nvs.DeletionTimestamp.IsZero() || left(nvs) == nothing {
 		return never, nil
 	}
-	c.Events.Eventf(nvs, nil, corev1.EventTypeWarning, EventDeletionWaits, "Delete", "%s", report.Shortened(
+	c.Events.Eventf(nvs, nil, corev1.EventTypeWarning, EventDeletionWaits, "Delete", "%s", status.ShortenNote(
 		"this NodeVolumeState was deleted; "+
 			"it works as before and is removed once nothing is attached to node "+nvs.Name+" or in use there. "+
 			"To end that, delete the node's intents (kubectl get vai -A --field-selector spec.nodeName="+nvs.Name+

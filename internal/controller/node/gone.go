@@ -22,7 +22,6 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/index"
-	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/metrics"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/handshake"
@@ -141,7 +140,7 @@ func (c *Controller) lookForGone(
 	if err != nil {
 		return nil, err
 	}
-	observed := c.absences.look(nvs.Name, liveness.Renewal(lease), nvs.Status.Node.Gone, c.lookPeriod(), c.Clock.Now())
+	observed := c.absences.look(nvs.Name, handshake.Renewal(lease), nvs.Status.Node.Gone, c.lookPeriod(), c.Clock.Now())
 	return &observed, nil
 }
 

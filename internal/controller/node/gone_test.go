@@ -23,8 +23,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
-	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/metrics"
+	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 const aDay = 24 * time.Hour
@@ -202,7 +202,7 @@ func TestAnAbsentNodeIsForgottenOnlyOnALiveRead(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "gone"}}
 	silent := leaseOf("gone", "lease", &noon)
 	heard := leaseOf("gone", "lease", &metav1.MicroTime{Time: noon.Add(time.Second)})
-	gone := stateOf("gone", forcedAwayEntry, watched(liveness.Renewal(silent), aDay))
+	gone := stateOf("gone", forcedAwayEntry, watched(handshake.Renewal(silent), aDay))
 	changed := gone.DeepCopy()
 	changed.ResourceVersion = "8"
 	byHand := changed.DeepCopy()
@@ -353,7 +353,7 @@ func TestTheLastSignOfAnAgentChangesWithEachRenewalAndWithNothingElse(t *testing
 		{"no Lease, and one that was not renewed", &coordinationv1.Lease{}, leaseOf("n", "1", nil), false},
 		{"no Lease", &coordinationv1.Lease{}, &coordinationv1.Lease{}, true},
 	} {
-		if a, b := liveness.Renewal(c.a), liveness.Renewal(c.b); (a == b) != c.same {
+		if a, b := handshake.Renewal(c.a), handshake.Renewal(c.b); (a == b) != c.same {
 			t.Errorf("%s: last signs %q and %q, want them equal: %t", c.name, a, b, c.same)
 		}
 	}

@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
-	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/handshake"
 	"github.com/hawser-io/hawser/internal/install"
@@ -96,7 +95,7 @@ func (c *Controller) readTaint(
 	if lease.Name != "" {
 		c.Tracker.Observe(nvs.Name, lease) // the watch may lag behind what is recorded
 	}
-	return handshake.RecordTaint(record, handshake.OutOfService(node), liveness.Renewal(lease), now), nil
+	return handshake.RecordTaint(record, handshake.OutOfService(node), handshake.Renewal(lease), now), nil
 }
 
 // readLease reads the Lease of the node's agent live; an empty one where there is none.

@@ -21,6 +21,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
+	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 func tainted(value string) *corev1.Node {
@@ -52,7 +53,7 @@ func recorded(value, renewal string, contradicted bool) *volumesv1alpha1.NodeVol
 }
 
 func TestATaintIsRecordedOnceAndContradictedOnce(t *testing.T) {
-	first := liveness.Renewal(second(1))
+	first := handshake.Renewal(second(1))
 	for _, c := range []struct {
 		name string
 		nvs  *volumesv1alpha1.NodeVolumeState
@@ -167,7 +168,7 @@ func TestOnlyTheRenewalAfterATaintWakesItsNode(t *testing.T) {
 	if wakes != 0 {
 		t.Errorf("%d renewals of the agent woke node n, want none", wakes)
 	}
-	if w.Tracker.Await("n", liveness.Renewal(second(2))) {
+	if w.Tracker.Await("n", handshake.Renewal(second(2))) {
 		t.Error("a renewal after the last one counts as seen, want it awaited")
 	}
 	for n := range 4 {
@@ -176,7 +177,7 @@ func TestOnlyTheRenewalAfterATaintWakesItsNode(t *testing.T) {
 	if wakes != 1 {
 		t.Errorf("the renewals after the taint woke node n %d times, want once", wakes)
 	}
-	if !w.Tracker.Await("n", liveness.Renewal(second(2))) {
+	if !w.Tracker.Await("n", handshake.Renewal(second(2))) {
 		t.Error("a renewal that was seen before counts as awaited, want it reported")
 	}
 }

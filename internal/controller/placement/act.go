@@ -19,7 +19,6 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/index"
-	"github.com/hawser-io/hawser/internal/controller/report"
 	"github.com/hawser-io/hawser/internal/status"
 )
 
@@ -78,7 +77,7 @@ func (c *Controller) announce(pod *corev1.Pod, is corev1.PodCondition) {
 	regarding := &corev1.ObjectReference{
 		APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
 	}
-	c.Events.Eventf(regarding, nil, eventType, is.Reason, "Place", "%s", report.Shortened(is.Message))
+	c.Events.Eventf(regarding, nil, eventType, is.Reason, "Place", "%s", status.ShortenNote(is.Message))
 }
 
 // lift writes the affinity and lifts the gate.

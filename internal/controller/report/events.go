@@ -30,9 +30,6 @@ const (
 	// after an hour, and its recorder counts repetitions as one event while no more than six minutes pass between them.
 	firstReminder   = 30 * time.Second
 	longestReminder = 5 * time.Minute
-
-	// longestNote is what the API server takes, in bytes.
-	longestNote = 1024
 )
 
 // told is what was last reported of an intent that waits.
@@ -145,11 +142,8 @@ func (r *Reporter) event(
 			APIVersion: "v1", Kind: "Pod", Namespace: intent.Namespace, Name: pod, UID: uid,
 		}, self
 	}
-	r.Events.Eventf(regarding, related, eventType, reason, action, "%s", Shortened(note))
+	r.Events.Eventf(regarding, related, eventType, reason, action, "%s", status.ShortenNote(note))
 }
-
-// Shortened cuts a note that is too long for an event, between two characters.
-func Shortened(note string) string { return status.Shorten(note, longestNote) }
 
 // turned returns the condition of that type if its status, reason or message changed.
 func turned(before, after *volumesv1alpha1.VolumeAttachmentIntent, conditionType string) *metav1.Condition {

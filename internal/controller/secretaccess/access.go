@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
-	"github.com/hawser-io/hawser/internal/controller/report"
 	"github.com/hawser-io/hawser/internal/install"
+	"github.com/hawser-io/hawser/internal/status"
 )
 
 // Outside Hawser's namespace the manager writes only where an administrator has bound the ClusterRole
@@ -74,7 +74,7 @@ func (a access) refused(where string, err error) (again time.Duration, _ error) 
 
 func (a access) event(format string, args ...any) {
 	a.Events.Eventf(a.nvs, nil, corev1.EventTypeWarning, EventSecretAccessRefused, "AllowSecrets", "%s",
-		report.Shortened(fmt.Sprintf(format, args...)))
+		status.ShortenNote(fmt.Sprintf(format, args...)))
 }
 
 func (a access) createAccount(ctx context.Context) error {
