@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -211,11 +212,13 @@ func TestEveryThreadAndEveryFilesystemIsAskedForTheUserOfAVolume(t *testing.T) {
 func newShownOn(t *testing.T, fsType string, devices int) (s shown, device Device) {
 	t.Helper()
 	needsProgram(t, "mkfs."+fsType)
+	parts := []string{}
+	t.Cleanup(func() { forgetBtrfs(t, parts) })
 	work := workspace(t)
 	path := filesystem(t, work, fsType)
 	for range devices - 1 {
-		other := loopDevice(t, mkdir(t, work, "other"), 300<<20)
-		command(t, "mkfs.btrfs", "--force", path, other)
+		parts = append(parts, path, loopDevice(t, mkdir(t, work, "other"), 300<<20))
+		command(t, "mkfs.btrfs", append([]string{"--force"}, parts...)...)
 	}
 	s = newShownOf(t, work, path, fsType)
 	table, err := s.Table()
@@ -224,6 +227,17 @@ func newShownOn(t *testing.T, fsType string, devices int) (s shown, device Devic
 	device, err = s.DeviceUnder(e)
 	s.must(err)
 	return s, device
+}
+
+// forgetBtrfs of unmounted devices. The kernel remembers the parts of a filesystem on several, and takes a copy of
+// another filesystem on one of these numbers for a part of it: its mount fails.
+func forgetBtrfs(t *testing.T, parts []string) {
+	t.Helper()
+	for _, part := range parts {
+		if out, err := exec.Command("btrfs", "device", "scan", "--forget", part).CombinedOutput(); err != nil {
+			t.Errorf("forgetting %s: error %v, want success: %s", part, err, out)
+		}
+	}
 }
 
 // A pod can hide a copy from the unmount in a user namespace, where it may mount without any right on the node. So can
