@@ -78,6 +78,13 @@ type VolumeAttachmentIntentSpec struct {
 	// Without it, time alone never does.
 	// +optional
 	DetachPolicy *DetachPolicy `json:"detachPolicy,omitempty"`
+
+	// onNodeDeletion is what becomes of the intent when its Node is being deleted, or is gone. Keep leaves it to its
+	// author. With Release the manager deletes it, so that the agent releases the volume as ever and whoever
+	// removes the node, such as an autoscaler, need not wait for the author.
+	// +default="Keep"
+	// +optional
+	OnNodeDeletion OnNodeDeletion `json:"onNodeDeletion,omitempty"`
 }
 
 // VolumeSource names one volume.
@@ -159,6 +166,17 @@ type MountSpec struct {
 	// +optional
 	SubPath string `json:"subPath,omitempty"`
 }
+
+// OnNodeDeletion is what becomes of an intent whose Node is being deleted, or is gone.
+// +kubebuilder:validation:Enum=Keep;Release
+type OnNodeDeletion string
+
+const (
+	// OnNodeDeletionKeep leaves the intent to its author.
+	OnNodeDeletionKeep OnNodeDeletion = "Keep"
+	// OnNodeDeletionRelease deletes the intent.
+	OnNodeDeletionRelease OnNodeDeletion = "Release"
+)
 
 // DetachPolicy says when a detach may be forced.
 type DetachPolicy struct {

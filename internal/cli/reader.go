@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -63,6 +64,7 @@ func newMapper() meta.RESTMapper {
 type reader struct {
 	client.WithWatch
 	clientset kubernetes.Interface
+	clock     *serverClock
 }
 
 // userAgent names the plugin and its version in audit logs.
@@ -75,6 +77,8 @@ func newReader(config *rest.Config) (*reader, error) {
 	config.UserAgent = userAgent()
 	config.QPS = -1 // each command sends few requests
 	config.WarningHandler = rest.NoWarnings{}
+	clock := &serverClock{local: time.Now}
+	config.Wrap(clock.listenTo)
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("preparing the connection to the cluster: %w", err)
@@ -87,7 +91,7 @@ func newReader(config *rest.Config) (*reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("preparing the connection to the cluster: %w", err)
 	}
-	return &reader{c, clientset}, nil
+	return &reader{c, clientset, clock}, nil
 }
 
 // Installed asks for the group of Hawser's kinds, which every user may. Where discovery is closed to the user, the

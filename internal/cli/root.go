@@ -125,7 +125,7 @@ func (o *options) gatherer() (*facts.Gatherer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &facts.Gatherer{Reader: r, System: o.system, Now: o.now, Progress: o.progress()}, nil
+	return &facts.Gatherer{Reader: r, System: o.system, Now: r.clock.Now, Progress: o.progress()}, nil
 }
 
 // namespace is that of the flags or of the kubeconfig.

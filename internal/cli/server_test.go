@@ -251,3 +251,23 @@ func TestAFieldThatCannotBeChangedIsReported(t *testing.T) {
 		t.Errorf("exit code %d, want %d, HWS903 and %s; stderr %q, stdout:\n%s", exit, Findings, want, stderr, stdout)
 	}
 }
+
+func TestTheClockOfTheUsersMachineDoesNotDecideWhetherAnAgentIsAlive(t *testing.T) {
+	if os.Getenv(apiserver.AssetsVariable) == "" {
+		t.Skipf("LEFT OUT (needs %s)", apiserver.AssetsVariable)
+	}
+	config, _ := apiserver.Borrow(t)
+	for _, off := range []time.Duration{-time.Hour, -51 * time.Second, 51 * time.Second, time.Hour} {
+		r, err := newReader(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.clock.local = func() time.Time { return time.Now().Add(off) }
+		if _, err := r.Installed(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if wrong := time.Until(r.clock.Now()).Abs(); wrong > 5*time.Second {
+			t.Errorf("time of the API server on a machine that is off by %s: wrong by %s, want a second or so", off, wrong)
+		}
+	}
+}

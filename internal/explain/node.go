@@ -8,6 +8,7 @@ package explain
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -119,15 +120,27 @@ func (w *nodes) lease(n *facts.Node) {
 		detail: "the agent of node " + n.Name + " renewed it last at " + renewed.UTC().Format(time.RFC3339)})
 }
 
+// renewal is when the agent renewed its Lease last: by the clock of the API server, which records the writes of each
+// field, for that of the node may be off.
 func renewal(lease *coordinationv1.Lease) time.Time {
-	if lease.Spec.RenewTime == nil {
+	last := time.Time{}
+	for _, f := range lease.ManagedFields {
+		if f.Time != nil && f.FieldsV1 != nil && strings.Contains(f.FieldsV1.GetRawString(), `"f:renewTime"`) &&
+			f.Time.After(last) {
+			last = f.Time.Time
+		}
+	}
+	switch {
+	case !last.IsZero():
+		return last
+	case lease.Spec.RenewTime == nil:
 		return lease.CreationTimestamp.Time
 	}
 	return lease.Spec.RenewTime.Time
 }
 
-// leaseExpired reports whether a Lease was read and is not renewed any more. Only the clock of this machine is at hand,
-// so a few seconds are allowed for the difference.
+// leaseExpired reports whether a Lease was read and is not renewed any more. Several API servers may answer, so a few
+// seconds are allowed for the difference of their clocks.
 func (w *nodes) leaseExpired(lease facts.Object[*coordinationv1.Lease]) bool {
 	if !lease.Found {
 		return false

@@ -21,6 +21,7 @@ func TestASetOfIntents(t *testing.T) {
 	w := newWorld(t)
 	requests, _ := w.manage(t, managerOptions{})
 	t.Run("a set follows the nodes", func(t *testing.T) { aSetFollowsTheNodes(t, w, requests) })
+	t.Run("what is to go with its node lets an autoscaler end", func(t *testing.T) { theNodeOfAnAutoscaler(t, w) })
 	t.Run("a set waits for a volume that is attached already", func(t *testing.T) {
 		aSetTakesUpAVolumeThatIsAttachedAlready(t, w)
 	})
@@ -116,4 +117,49 @@ func aSetTakesUpAVolumeThatIsAttachedAlready(t *testing.T, w *world) {
 	set := newSet(name, name, name)
 	w.create(t, set)
 	w.awaitSet(t, set, 1)
+}
+
+// theNodeOfAnAutoscaler has its finalizer until nothing is attached to the node. The set and one author let go by
+// themselves, another author is waited for.
+func theNodeOfAnAutoscaler(t *testing.T, w *world) {
+	const name = "scaled"
+	for _, claim := range []string{"of-set", "goes", "stays"} {
+		w.volume(t, claim, shared())
+	}
+	w.node(t, name)
+	w.pool(t, name, name)
+	set := newSet("of-set", name, "of-set")
+	goes, stays := newIntent("goes", name, "goes"), newIntent("stays", name, "stays")
+	goes.Spec.ReadOnly, stays.Spec.ReadOnly = true, true
+	goes.Spec.OnNodeDeletion = volumesv1alpha1.OnNodeDeletionRelease
+	w.create(t, set, goes, stays)
+	w.awaitSet(t, set, 1)
+	ready := func(intent *volumesv1alpha1.VolumeAttachmentIntent) {
+		w.reason(t, intent, volumesv1alpha1.ConditionReady, metav1.ConditionTrue, volumesv1alpha1.ReasonReady)
+	}
+	ready(goes)
+	ready(stays)
+
+	node := nodeNamed(name)
+	w.change(t, node, func() { node.Finalizers = append(node.Finalizers, "example.com/termination") })
+	w.delete(t, node)
+
+	gone(t, w, intentOf("of-set", name))
+	gone(t, w, goes)
+	for _, claim := range []string{"of-set", "goes"} {
+		gone(t, w, attachmentOf(claim, name))
+	}
+	// Made again, as Git does: it waits, and is not deleted again.
+	again := newIntent("goes", name, "goes")
+	again.Spec.ReadOnly, again.Spec.OnNodeDeletion = true, volumesv1alpha1.OnNodeDeletionRelease
+	w.create(t, again)
+	w.reason(t, again, volumesv1alpha1.ConditionReady, metav1.ConditionFalse, volumesv1alpha1.ReasonNodeDeleting)
+	ready(stays)
+	w.delete(t, stays)
+	w.delete(t, again)
+	gone(t, w, stays)
+	gone(t, w, again)
+	gone(t, w, attachmentOf("stays", name))
+	w.change(t, node, func() { node.Finalizers = nil })
+	gone(t, w, node)
 }

@@ -7,7 +7,7 @@ SPDX-License-Identifier: Apache-2.0
 // intent that resolves leads to is the attachment controller's work; on the way to Attached this
 // controller writes nothing.
 //
-// Phases: resolve, finalizer, select the node of a claim that waits for it, report; and, for an
+// Phases: resolve, leave with the Node, finalizer, select the node of a claim that waits for it, report; and, for an
 // intent that is deleted before it was pinned to a volume, abandon.
 package intent
 
@@ -82,6 +82,9 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	facts, err := resolve.Gather(ctx, c.Client, intent)
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("gathering what intent %s names: %w", req, err)
+	}
+	if done, err := c.leave(ctx, facts); done || err != nil {
+		return reconcile.Result{}, err
 	}
 	if done, err := c.ensureFinalizer(ctx, intent, facts.Claim); done || err != nil {
 		return reconcile.Result{}, err

@@ -78,8 +78,11 @@ func (c *Controller) abandon(ctx context.Context, cached *volumesv1alpha1.Volume
 // patch carries the resourceVersion that was decided on; a conflict means that a newer intent is on its way here.
 func (c *Controller) patch(ctx context.Context, before, after *volumesv1alpha1.VolumeAttachmentIntent) error {
 	err := c.Client.Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
-	if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+	if err == nil || superseded(err) {
 		return nil
 	}
 	return fmt.Errorf("changing the finalizer of intent %s/%s: %w", before.Namespace, before.Name, err)
 }
+
+// superseded: a newer intent, or its end, is on its way here.
+func superseded(err error) bool { return apierrors.IsConflict(err) || apierrors.IsNotFound(err) }

@@ -10,6 +10,7 @@ SPDX-License-Identifier: Apache-2.0
 //
 //	a node is selected, and has no intent      create the intent, and its claim if there is a claim template
 //	the node of an intent is gone              delete the intent, after a live read of the Node
+//	it is being deleted                        the same: whoever removes the node waits until nothing is attached
 //	the node is not selected any more          the same
 //	the template has changed                   delete the intent within the budget; the next pass creates it again
 //	the node of an intent does not answer      nothing, even if the template has changed

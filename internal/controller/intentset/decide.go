@@ -24,7 +24,7 @@ type plan struct {
 	// claims that are missing on nodes with an intent.
 	claims []nodeFacts
 	adopt  []*volumesv1alpha1.VolumeAttachmentIntent
-	// remove those whose node is gone or not selected, if a live read says the same.
+	// remove those whose node is gone, being deleted or not selected, if a live read says the same.
 	remove []*volumesv1alpha1.VolumeAttachmentIntent
 	// replace those that have an earlier template.
 	replace []*volumesv1alpha1.VolumeAttachmentIntent
@@ -69,6 +69,9 @@ func decide(f facts) plan {
 	}
 	var outdated []*volumesv1alpha1.VolumeAttachmentIntent
 	for _, node := range f.nodes {
+		if node.deleting {
+			continue // its intent is left over
+		}
 		name := IntentName(f.set.Name, node.name)
 		intent := mine[name]
 		if intent != nil && intent.Spec.NodeName == node.name {
@@ -98,9 +101,6 @@ func (f facts) keep(p *plan, node nodeFacts, intent *volumesv1alpha1.VolumeAttac
 		o.failing++
 		o.problems = append(o.problems, problem{volumesv1alpha1.ReasonNameTaken, fmt.Sprintf(
 			"VolumeAttachmentIntent %s was not made for this set; delete or rename it", IntentName(f.set.Name, node.name))})
-		return false
-	case intent == nil && node.deleting:
-		o.desired--
 		return false
 	case intent == nil:
 		p.create = append(p.create, node)

@@ -43,7 +43,7 @@ type facts struct {
 // nodeFacts are what is known of one Node that the selector matches.
 type nodeFacts struct {
 	name string
-	// deleting: the Node is on its way out.
+	// deleting: the Node is being deleted, for which an autoscaler waits until nothing is attached there.
 	deleting bool
 	// allowed: the namespace of the set may use the node.
 	allowed bool

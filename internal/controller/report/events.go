@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package report
 
 import (
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,6 +41,15 @@ type told struct {
 	at      time.Time
 	// again after this time.
 	again time.Duration
+}
+
+// EventNodeDeletion is the reason of the event that says that an intent goes with its Node.
+const EventNodeDeletion = "ReleasedOnNodeDeletion"
+
+// LeavesWithNode records that the intent was deleted because its Node leaves.
+func (r *Reporter) LeavesWithNode(intent *volumesv1alpha1.VolumeAttachmentIntent) {
+	r.event(intent, intent.ResourceVersion, corev1.EventTypeNormal, EventNodeDeletion, "Release", fmt.Sprintf(
+		"node %s is being deleted or is gone: the intent is deleted, as its onNodeDeletion is Release", intent.Spec.NodeName))
 }
 
 // tell records events for changes.
