@@ -59,6 +59,7 @@ func TestTheOperatorOnARealAPIServer(t *testing.T) {
 		{"at its first start it installs what config/standalone contains", s.testFirstStart},
 		{"conditions follow the workloads", s.testConditions},
 		{"what another client changes is put back and said", s.testDrift},
+		{"what admission changes of an object is said once and left so", s.testAdmission},
 		{"the CSIDriver keeps an administrator's profile and is created again where it cannot change", s.testCSIDriver},
 		{"new images are rolled out", s.testImages},
 		{"Replace has a right that Coexist has not", s.testModes},

@@ -41,7 +41,7 @@ func (r *Reconciler) render(ctx context.Context, in render.Input) ([]*unstructur
 	if at < 0 {
 		return objects, nil, nil
 	}
-	have, _, err := r.compare(ctx, objects[at], true)
+	have, _, err := r.compare(ctx, objects[at], nil, true)
 	if err != nil || have == nil {
 		return objects, nil, err
 	}

@@ -75,7 +75,7 @@ func newMeanwhile(t *testing.T, objects ...client.Object) *meanwhile {
 		},
 	})
 	m.Reconciler = &Reconciler{Options: Options{Clock: clock.RealClock{}}, Client: writer, Live: reader,
-		Cache: cached{reader: reader}, Recorder: events.NewFakeRecorder(100), applied: map[string]string{}}
+		Cache: cached{reader: reader}, Recorder: events.NewFakeRecorder(100), applied: map[string]applied{}}
 	return m
 }
 

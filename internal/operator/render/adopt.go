@@ -26,10 +26,10 @@ func Adopted(manager *appsv1.Deployment, agent *appsv1.DaemonSet) volumesv1alpha
 	var spec volumesv1alpha1.VolumeManagerSpec
 	if manager != nil {
 		spec.Manager.Replicas = manager.Spec.Replicas
-		adoptManager(&spec, flagsOf(manager.Spec.Template))
+		adoptManager(&spec, flagsOf(manager.Spec.Template, "manager"))
 	}
 	if agent != nil {
-		flags := flagsOf(agent.Spec.Template)
+		flags := flagsOf(agent.Spec.Template, "agent")
 		spec.KubeletRoot, spec.RootDirectory = flags["kubelet-dir"], flags["root-dir"]
 		spec.Agent.MetricsPort = port(flags["metrics-bind-address"])
 		spec.Agent.HealthPort = port(flags["health-probe-bind-address"])
@@ -104,13 +104,15 @@ func adoptPlacement(spec *volumesv1alpha1.VolumeManagerSpec, pod corev1.PodSpec)
 // switches are the flags that need no value. Any other flag takes the argument after it as its value.
 var switches = []string{"leader-elect", "zap-devel"}
 
-// flagsOf returns the flags of the first container, as package flag reads them. The last one wins.
-func flagsOf(template corev1.PodTemplateSpec) map[string]string {
+// flagsOf returns the flags of the named container, as package flag reads them. The last one wins. A webhook may have
+// put a container of its own before it.
+func flagsOf(template corev1.PodTemplateSpec, name string) map[string]string {
 	flags := map[string]string{}
 	if len(template.Spec.Containers) == 0 {
 		return flags
 	}
-	container := &template.Spec.Containers[0]
+	at := slices.IndexFunc(template.Spec.Containers, func(c corev1.Container) bool { return c.Name == name })
+	container := &template.Spec.Containers[max(at, 0)]
 	args := slices.Clone(container.Args)
 	if len(container.Command) > 1 {
 		args = slices.Concat(container.Command[1:], args)

@@ -226,6 +226,20 @@ func TestAnAdoptedSpecHasTheFlagsInEveryForm(t *testing.T) {
 	}
 }
 
+// TestAnAdoptedSpecIsThatOfHawsersOwnContainer: a webhook may put a sidecar first. A manager that would then be
+// adopted in Coexist attaches nothing for pods.
+func TestAnAdoptedSpecIsThatOfHawsersOwnContainer(t *testing.T) {
+	manager, agent := &appsv1.Deployment{}, &appsv1.DaemonSet{}
+	sidecar := corev1.Container{Name: "mesh", Args: []string{"--attach-mode=Coexist", "--root-dir=/mesh"}}
+	manager.Spec.Template.Spec.Containers = []corev1.Container{sidecar,
+		{Name: "manager", Args: []string{"--attach-mode=Replace"}}}
+	agent.Spec.Template.Spec.Containers = []corev1.Container{sidecar, {Name: "agent", Args: []string{"--root-dir=/data"}}}
+	if spec := Adopted(manager, agent); spec.AttachMode != volumesv1alpha1.AttachReplace || spec.RootDirectory != "/data" {
+		t.Errorf("adopted spec with a sidecar first: attach mode %q, root directory %q; want Replace and /data",
+			spec.AttachMode, spec.RootDirectory)
+	}
+}
+
 func TestAFieldOfAnAdoptedSpecThatIsRefusedIsNamedWithItsFlag(t *testing.T) {
 	for _, test := range []struct {
 		name  string
