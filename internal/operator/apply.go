@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/csaupgrade"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -101,15 +102,15 @@ func (r *Reconciler) apply(ctx context.Context, vm *volumesv1alpha1.VolumeManage
 	}
 	altered := r.applied[id].altered
 	if known {
-		r.reportMended(vm, got, have, drift.without(altered))
+		reportMended(r.Recorder, vm, got, have, drift.without(altered))
 	}
-	r.reportAltered(vm, got, altered.without(last.altered))
+	reportAltered(r.Recorder, vm, got, altered.without(last.altered))
 	return got, nil
 }
 
 // reportMended is about what another client changed since the operator applied it.
-func (r *Reconciler) reportMended(vm *volumesv1alpha1.VolumeManager, got, before *unstructured.Unstructured,
-	mended differences) {
+func reportMended(recorder events.EventRecorder, vm *volumesv1alpha1.VolumeManager,
+	got, before *unstructured.Unstructured, mended differences) {
 	where := "deleted"
 	if before != nil {
 		if len(mended) == 0 {
@@ -117,19 +118,19 @@ func (r *Reconciler) reportMended(vm *volumesv1alpha1.VolumeManager, got, before
 		}
 		where = mended.first()
 	}
-	r.Recorder.Eventf(vm, got, corev1.EventTypeWarning, "DriftMended", "Apply", "another client changed %s (%s); it is "+
+	recorder.Eventf(vm, got, corev1.EventTypeWarning, "DriftMended", "Apply", "another client changed %s (%s); it is "+
 		"put back. To change it, change the VolumeManager", identity(got), where)
 }
 
 // reportAltered is about what the operator applied and the API server did not take as it was. To apply it at each
 // reconcile would change nothing.
-func (r *Reconciler) reportAltered(vm *volumesv1alpha1.VolumeManager, got *unstructured.Unstructured,
+func reportAltered(recorder events.EventRecorder, vm *volumesv1alpha1.VolumeManager, got *unstructured.Unstructured,
 	altered differences) {
 	if len(altered) == 0 {
 		return
 	}
 	where := altered.first()
-	r.Recorder.Eventf(vm, got, corev1.EventTypeWarning, "AlteredByAdmission", "Apply", "a webhook or a policy of the "+
+	recorder.Eventf(vm, got, corev1.EventTypeWarning, "AlteredByAdmission", "Apply", "a webhook or a policy of the "+
 		"API server changes %s when the operator applies it: %s is %v, and %d field(s) differ in all. The operator leaves "+
 		"them so. If they must not differ, correct the webhook or policy, then restart the operator", identity(got), where,
 		altered[where], len(altered))

@@ -99,7 +99,7 @@ func strip(in any) (any, error) {
 		object.Status = corev1.NodeStatus{Conditions: object.Status.Conditions}
 		object.ManagedFields = nil
 	case *corev1.Pod:
-		object.Spec = corev1.PodSpec{NodeName: object.Spec.NodeName}
+		object.Spec = corev1.PodSpec{NodeName: object.Spec.NodeName, Affinity: object.Spec.Affinity}
 		object.ManagedFields = nil
 	case *volumesv1alpha1.NodeVolumeState:
 		stripState(object)

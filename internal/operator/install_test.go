@@ -318,6 +318,18 @@ func (s server) testFailingPod(t *testing.T) {
 		"1 pod(s) have not become ready within 3s: hawser-agent-x on node node-a")
 	check(t, s.admin.Delete(t.Context(), pod, client.GracePeriodSeconds(0)))
 	s.awaitCondition(t, "Degraded", "False", "AsExpected", "")
+
+	// A pod as the controller of the DaemonSet makes it, which the scheduler binds to no node.
+	pending := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "agent", Image: "agent"}},
+		Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.
+			NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{{
+			Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"node-b"}}}}}}}}}}
+	pending.Namespace, pending.Name, pending.Labels = namespace, "hawser-agent-y", pod.Labels
+	check(t, s.admin.Create(t.Context(), pending))
+	s.awaitCondition(t, "Degraded", "True", "RolloutStuck",
+		"hawser-agent-y, which is not scheduled to node node-b. If a node can run no agent, leave it out by spec.nodeAffinity")
+	check(t, s.admin.Delete(t.Context(), pending, client.GracePeriodSeconds(0)))
+	s.awaitCondition(t, "Degraded", "False", "AsExpected", "")
 }
 
 // testDeadNode deletes the pod of an agent on a node without a kubelet, which would end it.

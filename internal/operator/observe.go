@@ -14,6 +14,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -57,8 +58,7 @@ func (r *Reconciler) render(ctx context.Context, in render.Input) ([]*unstructur
 	if err != nil || len(left) == 0 {
 		return objects, nil, err
 	}
-	in.Placement = &render.Placement{NodeSelector: from.Spec.Template.Spec.NodeSelector,
-		Tolerations: from.Spec.Template.Spec.Tolerations}
+	in.Placement = new(render.PlacementOf(from.Spec.Template.Spec))
 	objects, err = render.Objects(in)
 	return objects, &condition.Problem{Reason: volumesv1alpha1.ReasonPlacementHeldBack,
 		Message: placement.Message(left)}, err
@@ -66,8 +66,8 @@ func (r *Reconciler) render(ctx context.Context, in render.Input) ([]*unstructur
 
 // leaving returns the nodes with volumes in use that would lose their agent.
 func (r *Reconciler) leaving(ctx context.Context, from, to corev1.PodSpec) ([]placement.Left, error) {
-	if samePlacement(from, to) {
-		return nil, nil
+	if equality.Semantic.DeepEqual(render.PlacementOf(from), render.PlacementOf(to)) {
+		return nil, nil // nothing that decides about nodes differs
 	}
 	nodes := &corev1.NodeList{}
 	if err := r.Cache.List(ctx, nodes); err != nil {
@@ -105,7 +105,14 @@ func (r *Reconciler) observe(ctx context.Context, vm *volumesv1alpha1.VolumeMana
 		return facts, err
 	}
 	facts.Manager, facts.Agents = ofDeployment(deployment), ofDaemonSet(daemonSet)
-	facts.Pods, err = r.pods(ctx)
+	nodes := &corev1.NodeList{}
+	if err := r.Cache.List(ctx, nodes); err != nil {
+		return facts, fmt.Errorf("listing nodes: %w", err)
+	}
+	if daemonSet != nil {
+		facts.WithoutAgent = placement.WithoutAgent(nodes.Items, daemonSet.Spec.Template.Spec)
+	}
+	facts.Pods, err = r.pods(ctx, nodes.Items)
 	return facts, err
 }
 
@@ -160,17 +167,14 @@ func ofDaemonSet(d *appsv1.DaemonSet) condition.Workload {
 }
 
 // pods that are not ready or are being deleted, by name.
-func (r *Reconciler) pods(ctx context.Context) ([]condition.Pod, error) {
-	pods, nodes := &corev1.PodList{}, &corev1.NodeList{}
+func (r *Reconciler) pods(ctx context.Context, nodes []corev1.Node) ([]condition.Pod, error) {
+	pods := &corev1.PodList{}
 	if err := r.Cache.List(ctx, pods, client.InNamespace(r.Namespace)); err != nil {
 		return nil, fmt.Errorf("listing pods: %w", err)
 	}
-	if err := r.Cache.List(ctx, nodes); err != nil {
-		return nil, fmt.Errorf("listing nodes: %w", err)
-	}
 	ready := map[string]bool{}
-	for i := range nodes.Items {
-		ready[nodes.Items[i].Name] = liveness.Ready(&nodes.Items[i])
+	for i := range nodes {
+		ready[nodes[i].Name] = liveness.Ready(&nodes[i])
 	}
 	var found []condition.Pod
 	for i := range pods.Items {
@@ -183,11 +187,27 @@ func (r *Reconciler) pods(ctx context.Context) ([]condition.Pod, error) {
 		if terminating {
 			since = pod.DeletionTimestamp.Time
 		}
-		found = append(found, condition.Pod{Name: pod.Name, Node: pod.Spec.NodeName, Since: since,
-			Agent: isAgent(pod), Terminating: terminating, Failure: failureOf(pod), NodeReady: ready[pod.Spec.NodeName]})
+		found = append(found, condition.Pod{Name: pod.Name, Node: pod.Spec.NodeName,
+			Intended: intendedFor(pod), Since: since, Agent: isAgent(pod), Terminating: terminating, Failure: failureOf(pod), NodeReady: ready[pod.Spec.NodeName]})
 	}
 	slices.SortFunc(found, func(a, b condition.Pod) int { return strings.Compare(a.Name, b.Name) })
 	return found, nil
+}
+
+// intendedFor is the node that the controller of a DaemonSet made a pod for. The scheduler binds it there, or nowhere.
+func intendedFor(pod *corev1.Pod) string {
+	required := render.PlacementOf(pod.Spec).NodeAffinity
+	if required == nil {
+		return ""
+	}
+	for _, term := range required.NodeSelectorTerms {
+		for _, field := range term.MatchFields {
+			if field.Key == metav1.ObjectNameField && len(field.Values) == 1 {
+				return field.Values[0]
+			}
+		}
+	}
+	return ""
 }
 
 func notReadySince(pod *corev1.Pod) (time.Time, bool) {

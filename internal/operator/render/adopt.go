@@ -15,9 +15,12 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/config"
 )
 
 // Adopted returns the spec under which the operator continues an installation that was made without it. The attach
@@ -95,10 +98,29 @@ func adoptPlacement(spec *volumesv1alpha1.VolumeManagerSpec, pod corev1.PodSpec)
 	if len(selector) > 0 {
 		spec.NodeSelector = selector
 	}
+	if affinity := PlacementOf(pod).NodeAffinity; !equality.Semantic.DeepEqual(affinity, defaultAffinity()) {
+		spec.NodeAffinity = affinity
+	}
 	every := corev1.Toleration{Operator: corev1.TolerationOpExists}
 	if !slices.Contains(pod.Tolerations, every) {
 		spec.Tolerations = append([]corev1.Toleration{}, pod.Tolerations...)
 	}
+}
+
+// defaultAffinity is that of the manifest, which a spec without one has.
+func defaultAffinity() *corev1.NodeSelector {
+	objects, err := load(config.Manifests, "agent")
+	if err != nil {
+		return nil
+	}
+	for _, object := range objects {
+		agent := &appsv1.DaemonSet{}
+		if object.GetKind() == "DaemonSet" &&
+			runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, agent) == nil {
+			return PlacementOf(agent.Spec.Template.Spec).NodeAffinity
+		}
+	}
+	return nil
 }
 
 // switches are the flags that need no value. Any other flag takes the argument after it as its value.
