@@ -105,6 +105,11 @@ func (r *Reconciler) observe(ctx context.Context, vm *volumesv1alpha1.VolumeMana
 		return facts, err
 	}
 	facts.Manager, facts.Agents = ofDeployment(deployment), ofDaemonSet(daemonSet)
+	if facts.Agents.Scheduled < facts.Agents.Desired {
+		if facts.Agents.Refusal, err = refusal(ctx, r.Live, daemonSet); err != nil {
+			return facts, err
+		}
+	}
 	nodes := &corev1.NodeList{}
 	if err := r.Cache.List(ctx, nodes); err != nil {
 		return facts, fmt.Errorf("listing nodes: %w", err)
@@ -164,6 +169,31 @@ func ofDaemonSet(d *appsv1.DaemonSet) condition.Workload {
 		}
 	}
 	return w
+}
+
+// refusal is the message of the newest event with which the controller of DaemonSets reports that it could create no
+// pod; empty for none. A DaemonSet has no condition for it.
+func refusal(ctx context.Context, live client.Reader, d *appsv1.DaemonSet) (string, error) {
+	refused := &corev1.EventList{}
+	if err := live.List(ctx, refused, client.InNamespace(d.Namespace), client.MatchingFields{
+		"involvedObject.uid": string(d.UID), "reason": "FailedCreate"}); err != nil {
+		return "", fmt.Errorf("listing the events of %s: %w", d.Name, err)
+	}
+	if len(refused.Items) == 0 {
+		return "", nil
+	}
+	return slices.MaxFunc(refused.Items, func(a, b corev1.Event) int { return at(&a).Compare(at(&b)) }).Message, nil
+}
+
+// at is when an event was seen last.
+func at(e *corev1.Event) time.Time {
+	if e.Series != nil {
+		return e.Series.LastObservedTime.Time
+	}
+	if e.LastTimestamp.IsZero() {
+		return e.EventTime.Time
+	}
+	return e.LastTimestamp.Time
 }
 
 // pods that are not ready or are being deleted, by name.
@@ -227,11 +257,25 @@ func failureOf(pod *corev1.Pod) string {
 			continue
 		}
 		if last := c.LastTerminationState.Terminated; last != nil {
-			return fmt.Sprintf("%s, %d restart(s), last exit code %d", waiting.Reason, c.RestartCount, last.ExitCode)
+			return fmt.Sprintf("%s, %d restart(s), last exit code %d%s", waiting.Reason, c.RestartCount, last.ExitCode,
+				lastLine(last.Message))
 		}
 		return waiting.Reason + ": " + waiting.Message
 	}
 	return ""
+}
+
+// longestQuote of a container's last words, in bytes.
+const longestQuote = 512
+
+// lastLine quotes the last line of a termination message, which is the end of the log unless the program wrote one.
+func lastLine(message string) string {
+	lines := strings.Split(strings.TrimSpace(message), "\n")
+	line := lines[len(lines)-1]
+	if line == "" {
+		return ""
+	}
+	return ": " + strings.ToValidUTF8(line[:min(len(line), longestQuote)], "")
 }
 
 func fromUnstructured[T any](object *unstructured.Unstructured) (*T, error) {

@@ -30,8 +30,9 @@ type Workload struct {
 	Old int32
 	// Budget is how many pods may be absent at once.
 	Budget int32
-	// Failure is why its controller creates no pods.
-	Failure string
+	// Failure is why its controller creates no pods. Refusal is what the API server answered last when it tried, which
+	// may be over.
+	Failure, Refusal string
 }
 
 func (w Workload) done() bool {
@@ -247,8 +248,12 @@ func (f Facts) absent() ([]Problem, time.Duration) {
 	if age := f.Now.Sub(f.ProgressingSince); age < f.Deadline {
 		return nil, f.Deadline - age
 	}
+	why := f.Agents.Refusal
+	if why == "" {
+		why = "kubectl describe the DaemonSet"
+	}
 	return []Problem{{volumesv1alpha1.ReasonRolloutStuck, fmt.Sprintf(
-		"agents: %d of %d nodes have no pod: kubectl describe the DaemonSet", missing, f.Agents.Desired)}}, 0
+		"agents: %d of %d nodes have no pod: %s", missing, f.Agents.Desired, why)}}, 0
 }
 
 func degradedBy(problems []Problem) metav1.Condition {

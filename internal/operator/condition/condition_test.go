@@ -177,6 +177,13 @@ func TestConditionsCountAndName(t *testing.T) {
 			{Status: "True", Reason: "RollingOut", Message: "agents: 3 of 5 updated, awaiting 2 node(s)"},
 			{Status: "True", Reason: "RolloutStuck", Message: "manager: exceeded quota; " +
 				"agents: 2 of 5 nodes have no pod: kubectl describe the DaemonSet"}}, 0},
+		{"the pods of agents are refused", func(f *Facts) {
+			f.Agents.Scheduled, f.Agents.Updated, f.Agents.Refusal = 3, 3, "insufficient quota"
+			f.ProgressingSince = now.Add(-11 * time.Minute)
+		}, [3]metav1.Condition{
+			{Status: "True", Reason: "AsExpected", Message: allReady},
+			{Status: "True", Reason: "RollingOut", Message: "agents: 3 of 5 updated, awaiting 2 node(s)"},
+			{Status: "True", Reason: "RolloutStuck", Message: "agents: 2 of 5 nodes have no pod: insufficient quota"}}, 0},
 		{"pods are not there yet", func(f *Facts) {
 			f.Agents.Scheduled, f.Agents.Updated = 3, 3
 			f.ProgressingSince = now.Add(-4 * time.Minute)

@@ -182,6 +182,17 @@ func TestNodesThatRunNoAgentAreLeftOutByDefault(t *testing.T) {
 	}
 }
 
+// TestTheErrorWithWhichAProgramEndsIsInItsPod: without it a port that is taken is an exit code only.
+func TestTheErrorWithWhichAProgramEndsIsInItsPod(t *testing.T) {
+	manager, agent := workloads(t, input())
+	for _, template := range []corev1.PodTemplateSpec{manager.Spec.Template, agent.Spec.Template} {
+		c := template.Spec.Containers[0]
+		if c.TerminationMessagePolicy != corev1.TerminationMessageFallbackToLogsOnError {
+			t.Errorf("termination message policy of %s: %q, want FallbackToLogsOnError", c.Name, c.TerminationMessagePolicy)
+		}
+	}
+}
+
 func TestTolerationsMayBeNone(t *testing.T) {
 	in := input()
 	in.Spec.Tolerations = []corev1.Toleration{}
