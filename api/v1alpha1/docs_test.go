@@ -30,7 +30,8 @@ type schema struct {
 
 // ofOthers are fields whose nested fields Kubernetes documents.
 var ofOthers = map[string]bool{"conditions": true, "nodeStageSecretRef": true, "nodePublishSecretRef": true,
-	"nodeExpandSecretRef": true, "tolerations": true, "resources": true, "nodeSelector": true, "claimTemplate": true}
+	"nodeExpandSecretRef": true, "tolerations": true, "resources": true, "nodeSelector": true, "nodeAffinity": true,
+	"claimTemplate": true}
 
 func TestEveryFieldIsInItsContractPage(t *testing.T) {
 	for _, kind := range []string{

@@ -25,6 +25,11 @@ const (
 	// spec.monitoring is None.
 	ConditionMonitored = "Monitored"
 
+	// ConditionReplaceCoversNodes is False while there are nodes without an agent whose kubelets leave attaching to a
+	// controller: in attach mode Replace no volume is attached for their pods. In Coexist it warns of that. Absent
+	// until the agents are installed.
+	ConditionReplaceCoversNodes = "ReplaceCoversNodes"
+
 	// ConditionRemoved is False while the VolumeManager is being deleted, and absent before. The message counts and
 	// names what is left. Once nothing is, the object is gone.
 	ConditionRemoved = "Removed"
@@ -48,9 +53,11 @@ const (
 	ReasonImageMissing = "ImageMissing"
 	// ReasonApplyFailed: the API server refused an object.
 	ReasonApplyFailed = "ApplyFailed"
-	// ReasonPlacementHeldBack: a change of the node selector or of the tolerations would take the agent from a node
-	// where volumes are in use.
+	// ReasonPlacementHeldBack: a change of the node selector, the node affinity or the tolerations would take the agent
+	// from a node where volumes are in use.
 	ReasonPlacementHeldBack = "PlacementHeldBack"
+	// ReasonNodesWithoutAgent: nodes run Windows, or the placement of the agents leaves them out.
+	ReasonNodesWithoutAgent = "NodesWithoutAgent"
 	// ReasonKindsMissing: the kinds of the Prometheus operator are not installed.
 	ReasonKindsMissing = "KindsMissing"
 	// ReasonMarkFailed: an object cannot be protected against deletion.
@@ -95,8 +102,8 @@ type VolumeManagerStatus struct {
 	// agents counts the pods of the agents.
 	// +optional
 	Agents *WorkloadStatus `json:"agents,omitempty"`
-	// conditions are Available, Progressing, Degraded, Ready and Stalled, which sum up the others, Monitored where
-	// monitors are managed, and Removed while this object is being deleted.
+	// conditions are Available, Progressing, Degraded, Ready and Stalled, which sum up the others, ReplaceCoversNodes,
+	// Monitored where monitors are managed, and Removed while this object is being deleted.
 	// +listType=map
 	// +listMapKey=type
 	// +optional

@@ -207,6 +207,12 @@ type VolumeManagerSpec struct {
 	// +optional
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 
+	// nodeAffinity selects the nodes that may get an agent, beside nodeSelector: one of its terms must match. Absent:
+	// every node but those of Fargate and of virtual kubelets, which run no agent. A change that would take the agent
+	// from a node where volumes are in use is held back.
+	// +optional
+	NodeAffinity *corev1.NodeSelector `json:"nodeAffinity,omitempty"`
+
 	// tolerations of the agents. Absent: every taint, also of a node that is drained or not Ready, whose volumes the
 	// agent has to release. A change that would take the agent from a node where volumes are in use is held back.
 	// +listType=atomic

@@ -213,6 +213,10 @@ func (w *nodes) system() {
 			if c.Type == volumesv1alpha1.ConditionReady || c.Type == volumesv1alpha1.ConditionStalled {
 				continue // they sum up the others
 			}
+			if c.Type == volumesv1alpha1.ConditionReplaceCoversNodes &&
+				w.f.Manager.Value.Spec.AttachMode != volumesv1alpha1.AttachReplace {
+				continue // it warns of a mode that is not set
+			}
 			if !good(c) {
 				w.find(about{object: w.f.Manager.Ref, reason: c.Reason, detail: c.Message, level: catalog.Note,
 					since: c.LastTransitionTime.Time})

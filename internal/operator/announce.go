@@ -7,23 +7,19 @@ package operator
 
 import (
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// samePlacement: nothing that decides about nodes differs.
-func samePlacement(a, b corev1.PodSpec) bool {
-	return equality.Semantic.DeepEqual(a.NodeSelector, b.NodeSelector) &&
-		equality.Semantic.DeepEqual(a.Tolerations, b.Tolerations)
-}
-
 // announce sends an event for each condition that became bad, or bad for another reason.
 func (r *Reconciler) announce(before, after *volumesv1alpha1.VolumeManager) {
 	bad := map[string]metav1.ConditionStatus{volumesv1alpha1.ConditionDegraded: metav1.ConditionTrue,
 		volumesv1alpha1.ConditionMonitored: metav1.ConditionFalse}
+	if after.Spec.AttachMode == volumesv1alpha1.AttachReplace {
+		bad[volumesv1alpha1.ConditionReplaceCoversNodes] = metav1.ConditionFalse
+	}
 	for kind, status := range bad {
 		now := meta.FindStatusCondition(after.Status.Conditions, kind)
 		was := meta.FindStatusCondition(before.Status.Conditions, kind)

@@ -9,10 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"reflect"
-	"slices"
-	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/csaupgrade"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -67,23 +64,33 @@ func (r *Reconciler) applyOne(ctx context.Context, vm *volumesv1alpha1.VolumeMan
 	return r.apply(ctx, vm, adapted)
 }
 
+// applied is what this process last applied of an object.
+type applied struct {
+	hash string
+	// altered is where the API server's answer differed, because admission changed what was applied.
+	altered differences
+}
+
 // apply returns the object as it then is, also if it cannot be changed.
 func (r *Reconciler) apply(ctx context.Context, vm *volumesv1alpha1.VolumeManager, want *unstructured.Unstructured,
 ) (*unstructured.Unstructured, error) {
 	id, hash := identity(want), want.GetAnnotations()[render.HashAnnotation]
+	last, known := r.applied[id]
+	if last.hash != hash {
+		last, known = applied{hash: hash}, false
+	}
 	if unwatched(want.GroupVersionKind()) {
-		if r.applied[id] == hash {
+		if known {
 			return want, nil
 		}
 		return r.send(ctx, want)
 	}
-	drifted := r.applied[id] == hash
-	have, where, err := r.compare(ctx, want, drifted)
+	have, drift, err := r.compare(ctx, want, last.altered, known)
 	if err != nil {
 		return nil, err
 	}
-	if where == "" {
-		r.applied[id] = hash
+	if have != nil && len(drift) == 0 {
+		r.applied[id] = last
 		return have, nil
 	}
 	if err := r.takeOver(ctx, have); err != nil {
@@ -93,11 +100,40 @@ func (r *Reconciler) apply(ctx context.Context, vm *volumesv1alpha1.VolumeManage
 	if err != nil {
 		return have, err
 	}
-	if drifted {
-		r.Recorder.Eventf(vm, got, corev1.EventTypeWarning, "DriftMended", "Apply", "another client changed %s (%s); it is "+
-			"put back. To change it, change the VolumeManager", id, where)
+	altered := r.applied[id].altered
+	if known {
+		reportMended(r.Recorder, vm, got, have, drift.without(altered))
 	}
+	reportAltered(r.Recorder, vm, got, altered.without(last.altered))
 	return got, nil
+}
+
+// reportMended is about what another client changed since the operator applied it.
+func reportMended(recorder events.EventRecorder, vm *volumesv1alpha1.VolumeManager,
+	got, before *unstructured.Unstructured, mended differences) {
+	where := "deleted"
+	if before != nil {
+		if len(mended) == 0 {
+			return
+		}
+		where = mended.first()
+	}
+	recorder.Eventf(vm, got, corev1.EventTypeWarning, "DriftMended", "Apply", "another client changed %s (%s); it is "+
+		"put back. To change it, change the VolumeManager", identity(got), where)
+}
+
+// reportAltered is about what the operator applied and the API server did not take as it was. To apply it at each
+// reconcile would change nothing.
+func reportAltered(recorder events.EventRecorder, vm *volumesv1alpha1.VolumeManager, got *unstructured.Unstructured,
+	altered differences) {
+	if len(altered) == 0 {
+		return
+	}
+	where := altered.first()
+	recorder.Eventf(vm, got, corev1.EventTypeWarning, "AlteredByAdmission", "Apply", "a webhook or a policy of the "+
+		"API server changes %s when the operator applies it: %s is %v, and %d field(s) differ in all. The operator leaves "+
+		"them so. If they must not differ, correct the webhook or policy, then restart the operator", identity(got), where,
+		altered[where], len(altered))
 }
 
 // send applies one object with force: there is one owner of what the manifests contain.
@@ -108,33 +144,33 @@ func (r *Reconciler) send(ctx context.Context, want *unstructured.Unstructured) 
 	if err != nil {
 		return nil, err
 	}
-	r.applied[identity(want)] = want.GetAnnotations()[render.HashAnnotation]
+	r.applied[identity(want)] = applied{hash: want.GetAnnotations()[render.HashAnnotation], altered: differ(want, got)}
 	return got, nil
 }
 
-// compare returns the object, nil if there is none, and the first place where it differs. An object without the
-// operator's label is not in the cache. The cache may also be older than the operator's own last apply: before
-// something counts as drift, it is read live.
-func (r *Reconciler) compare(ctx context.Context, want *unstructured.Unstructured, drifted bool,
-) (have *unstructured.Unstructured, where string, err error) {
-	have, where, err = compareWith(ctx, want, r.Cache)
-	if err == nil && where != "" && (have == nil || drifted) {
-		return compareWith(ctx, want, r.Live)
+// compare returns the object, nil if there is none, and where it differs from what is wanted and accepted. An object
+// without the operator's label is not in the cache. The cache may also be older than the operator's own last apply:
+// if that is known, a difference is read live.
+func (r *Reconciler) compare(ctx context.Context, want *unstructured.Unstructured, accepted differences, known bool,
+) (*unstructured.Unstructured, differences, error) {
+	have, drift, err := compareWith(ctx, want, accepted, r.Cache)
+	if err == nil && (have == nil || known && len(drift) > 0) {
+		return compareWith(ctx, want, accepted, r.Live)
 	}
-	return have, where, err
+	return have, drift, err
 }
 
-func compareWith(ctx context.Context, want *unstructured.Unstructured, reader client.Reader,
-) (*unstructured.Unstructured, string, error) {
+func compareWith(ctx context.Context, want *unstructured.Unstructured, accepted differences, reader client.Reader,
+) (*unstructured.Unstructured, differences, error) {
 	have := newObject(want.GroupVersionKind())
 	err := reader.Get(ctx, client.ObjectKeyFromObject(want), have)
 	if apierrors.IsNotFound(err) {
-		return nil, "deleted", nil
+		return nil, nil, nil
 	}
 	if err != nil {
-		return nil, "", err
+		return nil, nil, err
 	}
-	return have, difference("", want.Object, have.Object), nil
+	return have, differ(want, have).without(accepted), nil
 }
 
 // takeOver makes the operator the owner of the fields that kubectl applied. Without it a node selector from a manual
@@ -148,35 +184,6 @@ func (r *Reconciler) takeOver(ctx context.Context, have *unstructured.Unstructur
 		return err
 	}
 	return r.Client.Patch(ctx, have, client.RawPatch(types.JSONPatchType, patch))
-}
-
-// difference returns the first path where have lacks what is wanted, or nothing. What others added is no difference.
-func difference(path string, want, have any) string {
-	switch want := want.(type) {
-	case map[string]any:
-		have, _ := have.(map[string]any)
-		for _, key := range slices.Sorted(maps.Keys(want)) {
-			if where := difference(path+"."+key, want[key], have[key]); where != "" {
-				return where
-			}
-		}
-		return ""
-	case []any:
-		have, _ := have.([]any)
-		if len(want) != len(have) {
-			return path
-		}
-		for i, inner := range want {
-			if where := difference(path+"["+strconv.Itoa(i)+"]", inner, have[i]); where != "" {
-				return where
-			}
-		}
-		return ""
-	}
-	if reflect.DeepEqual(want, have) {
-		return ""
-	}
-	return path
 }
 
 // prune deletes what the operator once applied and the spec does not want any more. It recognizes such an object by

@@ -59,9 +59,10 @@ func FindKinds(mapper meta.RESTMapper) (Kinds, error) {
 	return found, nil
 }
 
-// unwatched kinds are applied once by a process. To watch Secrets would be to read them.
+// unwatched kinds are applied once by a process. To watch Secrets would be to read them. The namespace and its quota
+// are the operator's home.
 func unwatched(kind schema.GroupVersionKind) bool {
-	return kind.Group == "" && (kind.Kind == "Secret" || kind.Kind == "Namespace")
+	return kind.Group == "" && slices.Contains([]string{"Secret", "Namespace", "ResourceQuota"}, kind.Kind)
 }
 
 // CacheOptions restrict the cache to the operator's own objects, and to what it reads of the others.
@@ -99,7 +100,7 @@ func strip(in any) (any, error) {
 		object.Status = corev1.NodeStatus{Conditions: object.Status.Conditions}
 		object.ManagedFields = nil
 	case *corev1.Pod:
-		object.Spec = corev1.PodSpec{NodeName: object.Spec.NodeName}
+		object.Spec = corev1.PodSpec{NodeName: object.Spec.NodeName, Affinity: object.Spec.Affinity}
 		object.ManagedFields = nil
 	case *volumesv1alpha1.NodeVolumeState:
 		stripState(object)

@@ -97,8 +97,8 @@ func (r remover) deletePolicies(ctx context.Context) error {
 	return nil
 }
 
-// deleteInstallation deletes what was applied. Of the kinds that the operator does not watch it applied only a Secret
-// and the Namespace, which is the operator's home.
+// deleteInstallation deletes what was applied. Of the kinds that the operator does not watch it applied only a Secret,
+// and the Namespace with its quota, which is the operator's home.
 func (r remover) deleteInstallation(ctx context.Context) error {
 	kinds := slices.Clone(r.prunable())
 	// The policies that are left go last.

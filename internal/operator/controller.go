@@ -71,8 +71,8 @@ type Reconciler struct {
 	// guards caches the operator's own objects.
 	guards   guards
 	optional []*optional
-	// applied has the hash of what this process last applied, by identity.
-	applied map[string]string
+	// applied has what this process last applied, by identity.
+	applied map[string]applied
 	// started is true once this process has found or made the VolumeManager.
 	started bool
 	// counted is when a number was last written into the marks.
@@ -95,7 +95,7 @@ func Register(mgr manager.Manager, o Options) error {
 	}
 	r := &Reconciler{
 		Options: o, Client: mgr.GetClient(), Cache: mgr.GetCache(), Live: mgr.GetAPIReader(), Mapper: mgr.GetRESTMapper(),
-		Recorder: mgr.GetEventRecorder("hawser-operator"), optional: newOptional(), applied: map[string]string{},
+		Recorder: mgr.GetEventRecorder("hawser-operator"), optional: newOptional(), applied: map[string]applied{},
 		guards: guards,
 	}
 	c, err := controller.New("volumemanager", mgr, controller.Options{Reconciler: r, MaxConcurrentReconciles: 1,

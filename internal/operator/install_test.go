@@ -14,6 +14,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -46,6 +47,7 @@ var released = volumesv1alpha1.Images{Manager: "hawser/manager:dev", Agent: "haw
 func TestTheOperatorOnARealAPIServer(t *testing.T) {
 	s := newServer(t)
 	s.kubectl(t, "apply", "-k", "default")
+	s.kubectl(t, "-n", namespace, "delete", "resourcequota", "hawser-critical-pods") // a namespace of OLM has none
 	s.earlierDriver(t)
 	versions := record.Start(t, s.admin, &volumesv1alpha1.VolumeManagerList{})
 	s.operate = func() func() {
@@ -59,12 +61,14 @@ func TestTheOperatorOnARealAPIServer(t *testing.T) {
 		{"at its first start it installs what config/standalone contains", s.testFirstStart},
 		{"conditions follow the workloads", s.testConditions},
 		{"what another client changes is put back and said", s.testDrift},
+		{"what admission changes of an object is said once and left so", s.testAdmission},
 		{"the CSIDriver keeps an administrator's profile and is created again where it cannot change", s.testCSIDriver},
 		{"new images are rolled out", s.testImages},
 		{"Replace has a right that Coexist has not", s.testModes},
 		{"what a later release left is named, if it cannot be deleted", s.testLaterRelease},
 		{"a node selector is not narrowed while volumes are in use", s.testNarrowing},
 		{"a pod that fails is named with its node", s.testFailingPod},
+		{"what refuses the pods of the agents is quoted", s.testPodsRefused},
 		{"a rollout that a dead node holds up names pod and node", s.testDeadNode},
 		{"what the API server refuses is said, and the workload stays in view", s.testRefused},
 		{"monitors come with their kinds", s.testMonitors},
@@ -305,17 +309,49 @@ func (s server) testFailingPod(t *testing.T) {
 	pod.Labels = map[string]string{"app.kubernetes.io/name": "hawser", "app.kubernetes.io/component": "agent"}
 	check(t, s.admin.Create(t.Context(), pod))
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "agent", RestartCount: 4,
-		State:                corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
-		LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 2}}}}
+		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
+		LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 2,
+			Message: "starting\nagent ended: listen tcp :9843: bind: address already in use\n"}}}}
 	check(t, s.admin.Status().Update(t.Context(), pod))
 	s.awaitCondition(t, "Degraded", "True", "PodsFailing",
-		"1 pod(s) fail: hawser-agent-x on node node-a: CrashLoopBackOff, 4 restart(s), last exit code 2")
+		"1 pod(s) fail: hawser-agent-x on node node-a: CrashLoopBackOff, 4 restart(s), last exit code 2: "+
+			"agent ended: listen tcp :9843: bind: address already in use")
 	s.awaitEvent(t, "PodsFailing", "hawser-agent-x on node node-a")
 	pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
 	check(t, s.admin.Status().Update(t.Context(), pod))
 	s.awaitCondition(t, "Degraded", "True", "RolloutStuck",
 		"1 pod(s) have not become ready within 3s: hawser-agent-x on node node-a")
 	check(t, s.admin.Delete(t.Context(), pod, client.GracePeriodSeconds(0)))
+	s.awaitCondition(t, "Degraded", "False", "AsExpected", "")
+
+	// A pod as the controller of the DaemonSet makes it, which the scheduler binds to no node.
+	pending := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "agent", Image: "agent"}},
+		Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.
+			NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{{
+			Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"node-b"}}}}}}}}}}
+	pending.Namespace, pending.Name, pending.Labels = namespace, "hawser-agent-y", pod.Labels
+	check(t, s.admin.Create(t.Context(), pending))
+	s.awaitCondition(t, "Degraded", "True", "RolloutStuck",
+		"hawser-agent-y, which is not scheduled to node node-b. If a node can run no agent, leave it out by spec.nodeAffinity")
+	check(t, s.admin.Delete(t.Context(), pending, client.GracePeriodSeconds(0)))
+	s.awaitCondition(t, "Degraded", "False", "AsExpected", "")
+}
+
+// testPodsRefused plays the controller of DaemonSets where a quota refuses its pods.
+func (s server) testPodsRefused(t *testing.T) {
+	set := s.daemonSet(t)
+	for i, message := range []string{"an earlier cause", "Error creating: insufficient quota to match these scopes"} {
+		refusal := &corev1.Event{Reason: "FailedCreate", Message: message, Type: corev1.EventTypeWarning,
+			InvolvedObject: corev1.ObjectReference{Kind: "DaemonSet", Namespace: namespace, Name: set.Name, UID: set.UID},
+			LastTimestamp:  metav1.NewTime(time.Now().Add(time.Duration(i) * time.Second))}
+		refusal.Namespace, refusal.Name = namespace, fmt.Sprintf("refusal-%d", i)
+		check(t, s.admin.Create(t.Context(), refusal))
+	}
+	s.playAgents(t, 5, 3, 3)
+	s.play(t, daemonSet, "hawser-agent", `"currentNumberScheduled":3`)
+	s.awaitCondition(t, "Degraded", "True", "RolloutStuck",
+		"agents: 2 of 5 nodes have no pod: Error creating: insufficient quota to match these scopes")
+	s.settle(t)
 	s.awaitCondition(t, "Degraded", "False", "AsExpected", "")
 }
 

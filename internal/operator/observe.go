@@ -14,6 +14,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,7 +42,7 @@ func (r *Reconciler) render(ctx context.Context, in render.Input) ([]*unstructur
 	if at < 0 {
 		return objects, nil, nil
 	}
-	have, _, err := r.compare(ctx, objects[at], true)
+	have, _, err := r.compare(ctx, objects[at], nil, true)
 	if err != nil || have == nil {
 		return objects, nil, err
 	}
@@ -57,8 +58,7 @@ func (r *Reconciler) render(ctx context.Context, in render.Input) ([]*unstructur
 	if err != nil || len(left) == 0 {
 		return objects, nil, err
 	}
-	in.Placement = &render.Placement{NodeSelector: from.Spec.Template.Spec.NodeSelector,
-		Tolerations: from.Spec.Template.Spec.Tolerations}
+	in.Placement = new(render.PlacementOf(from.Spec.Template.Spec))
 	objects, err = render.Objects(in)
 	return objects, &condition.Problem{Reason: volumesv1alpha1.ReasonPlacementHeldBack,
 		Message: placement.Message(left)}, err
@@ -66,8 +66,8 @@ func (r *Reconciler) render(ctx context.Context, in render.Input) ([]*unstructur
 
 // leaving returns the nodes with volumes in use that would lose their agent.
 func (r *Reconciler) leaving(ctx context.Context, from, to corev1.PodSpec) ([]placement.Left, error) {
-	if samePlacement(from, to) {
-		return nil, nil
+	if equality.Semantic.DeepEqual(render.PlacementOf(from), render.PlacementOf(to)) {
+		return nil, nil // nothing that decides about nodes differs
 	}
 	nodes := &corev1.NodeList{}
 	if err := r.Cache.List(ctx, nodes); err != nil {
@@ -105,7 +105,19 @@ func (r *Reconciler) observe(ctx context.Context, vm *volumesv1alpha1.VolumeMana
 		return facts, err
 	}
 	facts.Manager, facts.Agents = ofDeployment(deployment), ofDaemonSet(daemonSet)
-	facts.Pods, err = r.pods(ctx)
+	if facts.Agents.Scheduled < facts.Agents.Desired {
+		if facts.Agents.Refusal, err = refusal(ctx, r.Live, daemonSet); err != nil {
+			return facts, err
+		}
+	}
+	nodes := &corev1.NodeList{}
+	if err := r.Cache.List(ctx, nodes); err != nil {
+		return facts, fmt.Errorf("listing nodes: %w", err)
+	}
+	if daemonSet != nil {
+		facts.WithoutAgent = placement.WithoutAgent(nodes.Items, daemonSet.Spec.Template.Spec)
+	}
+	facts.Pods, err = r.pods(ctx, nodes.Items)
 	return facts, err
 }
 
@@ -159,18 +171,40 @@ func ofDaemonSet(d *appsv1.DaemonSet) condition.Workload {
 	return w
 }
 
+// refusal is the message of the newest event with which the controller of DaemonSets reports that it could create no
+// pod; empty for none. A DaemonSet has no condition for it.
+func refusal(ctx context.Context, live client.Reader, d *appsv1.DaemonSet) (string, error) {
+	refused := &corev1.EventList{}
+	if err := live.List(ctx, refused, client.InNamespace(d.Namespace), client.MatchingFields{
+		"involvedObject.uid": string(d.UID), "reason": "FailedCreate"}); err != nil {
+		return "", fmt.Errorf("listing the events of %s: %w", d.Name, err)
+	}
+	if len(refused.Items) == 0 {
+		return "", nil
+	}
+	return slices.MaxFunc(refused.Items, func(a, b corev1.Event) int { return at(&a).Compare(at(&b)) }).Message, nil
+}
+
+// at is when an event was seen last.
+func at(e *corev1.Event) time.Time {
+	if e.Series != nil {
+		return e.Series.LastObservedTime.Time
+	}
+	if e.LastTimestamp.IsZero() {
+		return e.EventTime.Time
+	}
+	return e.LastTimestamp.Time
+}
+
 // pods that are not ready or are being deleted, by name.
-func (r *Reconciler) pods(ctx context.Context) ([]condition.Pod, error) {
-	pods, nodes := &corev1.PodList{}, &corev1.NodeList{}
+func (r *Reconciler) pods(ctx context.Context, nodes []corev1.Node) ([]condition.Pod, error) {
+	pods := &corev1.PodList{}
 	if err := r.Cache.List(ctx, pods, client.InNamespace(r.Namespace)); err != nil {
 		return nil, fmt.Errorf("listing pods: %w", err)
 	}
-	if err := r.Cache.List(ctx, nodes); err != nil {
-		return nil, fmt.Errorf("listing nodes: %w", err)
-	}
 	ready := map[string]bool{}
-	for i := range nodes.Items {
-		ready[nodes.Items[i].Name] = liveness.Ready(&nodes.Items[i])
+	for i := range nodes {
+		ready[nodes[i].Name] = liveness.Ready(&nodes[i])
 	}
 	var found []condition.Pod
 	for i := range pods.Items {
@@ -183,11 +217,27 @@ func (r *Reconciler) pods(ctx context.Context) ([]condition.Pod, error) {
 		if terminating {
 			since = pod.DeletionTimestamp.Time
 		}
-		found = append(found, condition.Pod{Name: pod.Name, Node: pod.Spec.NodeName, Since: since,
-			Agent: isAgent(pod), Terminating: terminating, Failure: failureOf(pod), NodeReady: ready[pod.Spec.NodeName]})
+		found = append(found, condition.Pod{Name: pod.Name, Node: pod.Spec.NodeName,
+			Intended: intendedFor(pod), Since: since, Agent: isAgent(pod), Terminating: terminating, Failure: failureOf(pod), NodeReady: ready[pod.Spec.NodeName]})
 	}
 	slices.SortFunc(found, func(a, b condition.Pod) int { return strings.Compare(a.Name, b.Name) })
 	return found, nil
+}
+
+// intendedFor is the node that the controller of a DaemonSet made a pod for. The scheduler binds it there, or nowhere.
+func intendedFor(pod *corev1.Pod) string {
+	required := render.PlacementOf(pod.Spec).NodeAffinity
+	if required == nil {
+		return ""
+	}
+	for _, term := range required.NodeSelectorTerms {
+		for _, field := range term.MatchFields {
+			if field.Key == metav1.ObjectNameField && len(field.Values) == 1 {
+				return field.Values[0]
+			}
+		}
+	}
+	return ""
 }
 
 func notReadySince(pod *corev1.Pod) (time.Time, bool) {
@@ -207,11 +257,25 @@ func failureOf(pod *corev1.Pod) string {
 			continue
 		}
 		if last := c.LastTerminationState.Terminated; last != nil {
-			return fmt.Sprintf("%s, %d restart(s), last exit code %d", waiting.Reason, c.RestartCount, last.ExitCode)
+			return fmt.Sprintf("%s, %d restart(s), last exit code %d%s", waiting.Reason, c.RestartCount, last.ExitCode,
+				lastLine(last.Message))
 		}
 		return waiting.Reason + ": " + waiting.Message
 	}
 	return ""
+}
+
+// longestQuote of a container's last words, in bytes.
+const longestQuote = 512
+
+// lastLine quotes the last line of a termination message, which is the end of the log unless the program wrote one.
+func lastLine(message string) string {
+	lines := strings.Split(strings.TrimSpace(message), "\n")
+	line := lines[len(lines)-1]
+	if line == "" {
+		return ""
+	}
+	return ": " + strings.ToValidUTF8(line[:min(len(line), longestQuote)], "")
 }
 
 func fromUnstructured[T any](object *unstructured.Unstructured) (*T, error) {

@@ -41,13 +41,13 @@ type meanwhile struct {
 	act  func()
 }
 
-// cached is a cache that shows what a reader has.
-type cached struct {
+// cacheOfReader is a cache that shows what a reader has.
+type cacheOfReader struct {
 	cache.Cache
 	reader client.Reader
 }
 
-func (c cached) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+func (c cacheOfReader) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 	return c.reader.Get(ctx, key, o, opts...)
 }
 
@@ -75,7 +75,7 @@ func newMeanwhile(t *testing.T, objects ...client.Object) *meanwhile {
 		},
 	})
 	m.Reconciler = &Reconciler{Options: Options{Clock: clock.RealClock{}}, Client: writer, Live: reader,
-		Cache: cached{reader: reader}, Recorder: events.NewFakeRecorder(100), applied: map[string]string{}}
+		Cache: cacheOfReader{reader: reader}, Recorder: events.NewFakeRecorder(100), applied: map[string]applied{}}
 	return m
 }
 

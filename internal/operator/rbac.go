@@ -20,7 +20,7 @@ package operator
 // What it says, and how one of several is elected:
 //
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
-// +kubebuilder:rbac:groups="",resources=events,verbs=create;patch,namespace=hawser-system
+// +kubebuilder:rbac:groups="",resources=events,verbs=list;create;patch,namespace=hawser-system
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=create,namespace=hawser-system
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,resourceNames=hawser-operator,verbs=get;update,namespace=hawser-system
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
@@ -50,6 +50,7 @@ package operator
 // +kubebuilder:rbac:groups="",resources=services,resourceNames=hawser-manager-metrics,verbs=get;create;patch,namespace=hawser-system
 // +kubebuilder:rbac:groups="",resources=serviceaccounts,resourceNames=hawser-agent;hawser-manager;hawser-metrics-scraper,verbs=get;create;patch,namespace=hawser-system
 // +kubebuilder:rbac:groups="",resources=secrets,resourceNames=hawser-metrics-scraper,verbs=create;patch,namespace=hawser-system
+// +kubebuilder:rbac:groups="",resources=resourcequotas,resourceNames=hawser-critical-pods,verbs=create;patch,namespace=hawser-system
 // +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=list;watch,namespace=hawser-system
 // +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,resourceNames=hawser-manager,verbs=get;create;patch,namespace=hawser-system
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=networkpolicies,verbs=list;watch,namespace=hawser-system

@@ -472,8 +472,8 @@ func (s server) agentPod(t *testing.T) *corev1.Pod {
 	return pod
 }
 
-// expectNothingInstalled looks for the objects of config/standalone, except for the kinds and the namespace, and for
-// policies of a removal.
+// expectNothingInstalled looks for the objects of config/standalone, except for the kinds and the namespace with its
+// quota, and for policies of a removal.
 func (s server) expectNothingInstalled(t *testing.T) {
 	t.Helper()
 	for document := range strings.SplitSeq(s.kubectl(t, "kustomize", "standalone"), "\n---\n") {
@@ -481,6 +481,7 @@ func (s server) expectNothingInstalled(t *testing.T) {
 		check(t, yaml.Unmarshal([]byte(document), &object.Object))
 		mutating := strings.HasPrefix(object.GetKind(), "MutatingAdmissionPolicy")
 		if object.GetKind() == "CustomResourceDefinition" || object.GetKind() == "Namespace" ||
+			object.GetKind() == "ResourceQuota" ||
 			mutating && !apiserver.MutatingPolicies(t) {
 			continue
 		}

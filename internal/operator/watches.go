@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/cached"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/operator/render"
 )
@@ -198,6 +199,7 @@ func nodeChanged(e event.UpdateEvent) bool {
 	after, is := e.ObjectNew.(*corev1.Node)
 	return !ok || !is || liveness.Ready(before) != liveness.Ready(after) ||
 		!reflect.DeepEqual(before.Labels, after.Labels) ||
+		before.Annotations[cached.ManagedNodeAnnotation] != after.Annotations[cached.ManagedNodeAnnotation] ||
 		!reflect.DeepEqual(before.Spec.Taints, after.Spec.Taints)
 }
 

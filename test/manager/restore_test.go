@@ -82,6 +82,10 @@ func aSessionWaitsForUnreachableAgents(t *testing.T, w *world) {
 	c := newStepClock()
 	w.manage(t, managerOptions{clock: c})
 	w.node(t, "speaks")
+	w.bareNode(t, "windows") // no agent can run there, so no session waits for one
+	windows := until(t, w, nodeNamed("windows"), "it is there", exists)
+	w.changeStatus(t, windows, func() { windows.Status.NodeInfo.OperatingSystem = "windows" })
+	until(t, w, stateOf("windows"), "the state is there", exists)
 	outOfService := corev1.Taint{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute}
 	for silent, leaves := range map[string]func(*corev1.Node){
 		"off":     func(n *corev1.Node) { w.change(t, n, func() { n.Spec.Taints = append(n.Spec.Taints, outOfService) }) },

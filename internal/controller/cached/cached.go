@@ -106,8 +106,8 @@ func trimPod(o any) (any, error) {
 	return trimmed, nil
 }
 
-// trimNode keeps labels, taints, readiness, the annotation on who attaches, and what the kubelet says of volumes and of
-// its boot.
+// trimNode keeps labels, taints, readiness, the annotation on who attaches, and what the kubelet says of volumes, of its
+// boot and of its operating system.
 func trimNode(o any) (any, error) {
 	node, ok := o.(*corev1.Node)
 	if !ok {
@@ -122,6 +122,7 @@ func trimNode(o any) (any, error) {
 	trimmed.Status.VolumesAttached = node.Status.VolumesAttached
 	trimmed.Status.VolumesInUse = node.Status.VolumesInUse
 	trimmed.Status.NodeInfo.BootID = node.Status.NodeInfo.BootID
+	trimmed.Status.NodeInfo.OperatingSystem = node.Status.NodeInfo.OperatingSystem
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			// The heartbeat is left out: what does not change does not wake anybody.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	testclock "k8s.io/utils/clock/testing"
@@ -146,6 +147,16 @@ func TestEntriesAreCountedByDriverAndState(t *testing.T) {
 	expect(t, all, "hawser_oldest_detaching_seconds", map[string]float64{"driver=disk": 180, "driver=files": 0})
 	expect(t, all, "hawser_orphaned_volumes", map[string]float64{"node=full": 2, "node=new": 0})
 	expect(t, all, "hawser_node_conditions", map[string]float64{"condition=Ready reason=Ready status=True": 1})
+}
+
+// TestANodeThatCanRunNoAgentHasNoSeriesThatAsksForOne: HawserAgentMissing would fire there for good.
+func TestANodeThatCanRunNoAgentHasNoSeriesThatAsksForOne(t *testing.T) {
+	windows, linux := &corev1.Node{}, &corev1.Node{}
+	windows.Name, windows.Status.NodeInfo.OperatingSystem = "windows", "windows"
+	linux.Name, linux.Status.NodeInfo.OperatingSystem = "linux", "linux"
+	all := counted(t, windows, linux, &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "windows"}},
+		&volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "linux"}})
+	expect(t, all, "hawser_orphaned_volumes", map[string]float64{"node=linux": 0})
 }
 
 func TestEveryEvidenceOfTheAPIButAReleaseHasItsSeries(t *testing.T) {

@@ -36,7 +36,8 @@ var (
 		"1 for each Node that carries the taint node.kubernetes.io/out-of-service; ready is true while the Node is Ready.",
 		[]string{"node", "ready"}, nil)
 	orphans = prometheus.NewDesc("hawser_orphaned_volumes",
-		"Volumes in use on the node whose intent or attachment does not exist, by the agent's last report.",
+		"Volumes in use on the node whose intent or attachment does not exist, by the agent's last report. No series of a "+
+			"node that can run no agent.",
 		[]string{"node"}, nil)
 )
 
@@ -70,6 +71,14 @@ func (c *nodeCollector) Collect(ch chan<- prometheus.Metric) {
 	if err := c.reader.List(context.Background(), states); err != nil {
 		return // the cache has not been filled
 	}
+	nodes := &corev1.NodeList{}
+	if err := c.reader.List(context.Background(), nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return // the cache has not been filled
+	}
+	byName := make(map[string]*corev1.Node, len(nodes.Items))
+	for i := range nodes.Items {
+		byName[nodes.Items[i].Name] = &nodes.Items[i]
+	}
 	conditions, entries, oldest := conditionCounts{}, counts{}, map[string]time.Duration{}
 	for i := range states.Items {
 		nvs := &states.Items[i]
@@ -77,13 +86,16 @@ func (c *nodeCollector) Collect(ch chan<- prometheus.Metric) {
 		for j := range nvs.Spec.Attachments {
 			c.count(&nvs.Spec.Attachments[j], entries, oldest)
 		}
+		if node := byName[nvs.Name]; node != nil && liveness.NeverHadAgent(node, nvs) {
+			continue // HawserAgentMissing asks for the agent of each node that has this series
+		}
 		orphaned := 0.0
 		if s := nvs.Status.Summary; s != nil {
 			orphaned = float64(s.Orphaned)
 		}
 		ch <- prometheus.MustNewConstMetric(orphans, prometheus.GaugeValue, orphaned, nvs.Name)
 	}
-	c.collectTainted(ch)
+	collectTainted(ch, nodes.Items)
 	conditions.collect(ch, nodeConditions)
 	entries.collect(ch, attachments)
 	for driver, age := range oldest {
@@ -92,13 +104,9 @@ func (c *nodeCollector) Collect(ch chan<- prometheus.Metric) {
 }
 
 // collectTainted has no series of a Node without the taint.
-func (c *nodeCollector) collectTainted(ch chan<- prometheus.Metric) {
-	nodes := &corev1.NodeList{}
-	if err := c.reader.List(context.Background(), nodes, client.UnsafeDisableDeepCopy); err != nil {
-		return // the cache has not been filled
-	}
-	for i := range nodes.Items {
-		if node := &nodes.Items[i]; handshake.OutOfService(node) != nil {
+func collectTainted(ch chan<- prometheus.Metric, nodes []corev1.Node) {
+	for i := range nodes {
+		if node := &nodes[i]; handshake.OutOfService(node) != nil {
 			ready := strconv.FormatBool(liveness.Ready(node))
 			ch <- prometheus.MustNewConstMetric(outOfService, prometheus.GaugeValue, 1, node.Name, ready)
 		}

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/handshake"
@@ -185,26 +186,26 @@ func (c *Controller) unheard(ctx context.Context) ([]string, time.Duration, erro
 	if err := c.Client.List(ctx, list); err != nil {
 		return nil, 0, fmt.Errorf("listing the states of nodes: %w", err)
 	}
-	records := make(map[string]*volumesv1alpha1.OutOfServiceObservation, len(list.Items))
+	states := make(map[string]*volumesv1alpha1.NodeVolumeState, len(list.Items))
 	for i := range list.Items {
-		records[list.Items[i].Name] = list.Items[i].Status.Node.OutOfService
+		states[list.Items[i].Name] = &list.Items[i]
 	}
 	unheard, wait := c.Tracker.Unheard(list.Items, func(name, renewal string) bool {
-		return c.neverBack(ctx, name, records[name], renewal)
+		return c.neverSpeaks(ctx, states[name], renewal)
 	})
 	return unheard, wait, nil
 }
 
-// neverBack: an administrator has said that the machine is gone, and its agent has not contradicted that. It is asked
-// only about agents that are silent.
-func (c *Controller) neverBack(
-	ctx context.Context, name string, record *volumesv1alpha1.OutOfServiceObservation, renewal string,
-) bool {
+// neverSpeaks: an administrator has said that the machine is gone, and its agent has not contradicted that, or no agent
+// ever ran there. It is asked only about agents that are silent.
+func (c *Controller) neverSpeaks(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState, renewal string) bool {
 	node := &corev1.Node{}
-	err := c.Client.Get(ctx, client.ObjectKey{Name: name}, node)
-	said := handshake.TaintAssertion(record, handshake.OutOfService(node), renewal)
-	return apierrors.IsNotFound(err) ||
-		err == nil && handshake.Protocol{}.MayRelyOn(handshake.Node{Silent: true}, said) == handshake.GuardNone
+	if err := c.Client.Get(ctx, client.ObjectKeyFromObject(nvs), node); err != nil {
+		return apierrors.IsNotFound(err)
+	}
+	said := handshake.TaintAssertion(nvs.Status.Node.OutOfService, handshake.OutOfService(node), renewal)
+	return handshake.Protocol{}.MayRelyOn(handshake.Node{Silent: true}, said) == handshake.GuardNone ||
+		liveness.NeverHadAgent(node, nvs)
 }
 
 // mayConfirm asks the protocol about nvs, which may be nil. Where a volume is in use elsewhere it says which.

@@ -216,6 +216,23 @@ func TestAnAgentThatOnlyTheWatchMissesIsNotMarkedUnreachable(t *testing.T) {
 	}
 }
 
+// TestANodeThatIsLeftOutIsExcusedFromARestoreByName is the second part of decision 53, which is proposed.
+func TestANodeThatIsLeftOutIsExcusedFromARestoreByName(t *testing.T) {
+	t.Skip("proposed: docs/decisions/0053-nodes-that-never-had-an-agent.md")
+	nvs, node := stateOf("n"), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+	nvs.Annotations = map[string]string{"excused-from-restore.volumes.hawser.io": "7"}
+	w := over(t, []client.Object{node}, []client.Object{node})
+	if !w.neverSpeaks(t.Context(), nvs, "") {
+		t.Error("node n, which an administrator has excused in session 7: it is waited for, want that it is not")
+	}
+}
+
+func windowsNode(name string) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	n.Status.NodeInfo.OperatingSystem = "windows"
+	return n
+}
+
 func TestAMachineIsGoneForGoodOnlyByATaintThatItsAgentHasNotContradicted(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -230,13 +247,14 @@ func TestAMachineIsGoneForGoodOnlyByATaintThatItsAgentHasNotContradicted(t *test
 		{"a taint that is recorded", tainted(""), recorded("", "a", false), "a", true},
 		{"the agent was heard since", tainted(""), recorded("", "a", false), "b", false},
 		{"the agent has contradicted it", tainted(""), recorded("", "a", true), "a", false},
+		{"a Node where no agent ever ran", windowsNode("n"), stateOf("n"), "", true},
 	} {
 		var objects []client.Object
 		if c.node != nil {
 			objects = append(objects, c.node)
 		}
 		w := over(t, objects, objects)
-		if got := w.neverBack(t.Context(), "n", c.nvs.Status.Node.OutOfService, c.renewal); got != c.want {
+		if got := w.neverSpeaks(t.Context(), c.nvs, c.renewal); got != c.want {
 			t.Errorf("%s: machine n never comes back: %t, want %t", c.name, got, c.want)
 		}
 	}

@@ -20,7 +20,7 @@ var manager = []Entry{
 		Run:  []string{"kubectl get pods -n {system} -l app.kubernetes.io/component=agent -o wide"}},
 	{Code: "HWS503", Reason: volumesv1alpha1.ReasonNoNodes, Level: Problem, Depth: Root, Acts: Cluster,
 		Says: "No node has an agent, because the VolumeManager selects none.",
-		Way:  "Correct nodeSelector and tolerations.", Run: []string{managerYAML}},
+		Way:  "Correct nodeSelector, nodeAffinity and tolerations.", Run: []string{managerYAML}},
 	{Code: "HWS504", Reason: volumesv1alpha1.ReasonRollingOut, Level: Note, Depth: Direct, Acts: Hawser,
 		Says: "A workload of Hawser is not yet what the VolumeManager asks for."},
 	{Code: "HWS505", Reason: volumesv1alpha1.ReasonRolloutStuck, Level: Problem, Depth: Root, Acts: Cluster,
@@ -53,4 +53,7 @@ var manager = []Entry{
 		Says: "Hawser is being removed, and manager and agents end."},
 	{Code: "HWS516", Reason: volumesv1alpha1.ReasonCleaningUp, Level: Waiting, Depth: Direct, Acts: Hawser,
 		Says: "What Hawser wrote is being removed."},
+	{Code: "HWS517", Reason: volumesv1alpha1.ReasonNodesWithoutAgent, Level: Problem, Depth: Direct, Acts: Cluster,
+		Says: "In attach mode Replace no volume is attached for the pods of nodes without an agent.",
+		Way:  "Select these nodes, or let no pods with volumes run there.", Run: []string{managerYAML}},
 }

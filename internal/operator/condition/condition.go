@@ -30,8 +30,9 @@ type Workload struct {
 	Old int32
 	// Budget is how many pods may be absent at once.
 	Budget int32
-	// Failure is why its controller creates no pods.
-	Failure string
+	// Failure is why its controller creates no pods. Refusal is what the API server answered last when it tried, which
+	// may be over.
+	Failure, Refusal string
 }
 
 func (w Workload) done() bool {
@@ -41,6 +42,8 @@ func (w Workload) done() bool {
 // Pod is one that is not ready, or that is being deleted.
 type Pod struct {
 	Name, Node string
+	// Intended is the node that a pod is for which is not scheduled yet, as one of a DaemonSet is; empty for any.
+	Intended string
 	// Since is when it ceased to be ready, or was created. If it is being deleted, it is the end of its grace period.
 	Since time.Time
 	// Agent is true for a pod of the DaemonSet. Terminating is true while the pod is being deleted.
@@ -52,7 +55,10 @@ type Pod struct {
 }
 
 func (p Pod) String() string {
-	if p.Node == "" {
+	switch {
+	case p.Node == "" && p.Intended != "":
+		return fmt.Sprintf("%s, which is not scheduled to node %s", p.Name, p.Intended)
+	case p.Node == "":
 		return p.Name + ", which is not scheduled"
 	}
 	return fmt.Sprintf("%s on node %s", p.Name, p.Node)
@@ -68,6 +74,8 @@ type Facts struct {
 	Pods []Pod
 	// Problems that were found before the workloads were observed, the worst first.
 	Problems []Problem
+	// WithoutAgent are the nodes for whose pods no volume is attached in attach mode Replace, by name.
+	WithoutAgent []string
 	// MonitorsWanted and MonitorsServed are about the kinds of the Prometheus operator.
 	MonitorsWanted, MonitorsServed bool
 	// ProgressingSince is zero if nothing was progressing before.
@@ -89,6 +97,9 @@ func Decide(f Facts) Decision {
 	conditions := []metav1.Condition{f.available(), f.progressing(), degraded}
 	if f.MonitorsWanted {
 		conditions = append(conditions, f.monitored())
+	}
+	if f.Agents.Exists {
+		conditions = append(conditions, f.replaceCoversNodes())
 	}
 	return Decision{Conditions: append(conditions, summary(conditions[0], conditions[1], degraded)...), Again: again}
 }
@@ -196,6 +207,7 @@ func (f Facts) degraded() (metav1.Condition, time.Duration) {
 		}
 	}
 	var failing, late []string
+	unscheduled := ""
 	var again time.Duration
 	for _, p := range f.Pods {
 		age := f.Now.Sub(p.Since)
@@ -205,6 +217,9 @@ func (f Facts) degraded() (metav1.Condition, time.Duration) {
 			failing = append(failing, p.String()+": "+p.Failure)
 		case age >= f.Deadline:
 			late = append(late, p.String())
+			if p.Node == "" && p.Intended != "" {
+				unscheduled = ". If a node can run no agent, leave it out by spec.nodeAffinity"
+			}
 		default:
 			again = Sooner(again, f.Deadline-age)
 		}
@@ -215,7 +230,7 @@ func (f Facts) degraded() (metav1.Condition, time.Duration) {
 	}
 	if len(late) > 0 {
 		problems = append(problems, Problem{volumesv1alpha1.ReasonRolloutStuck, fmt.Sprintf(
-			"%d pod(s) have not become ready within %s: %s", len(late), f.Deadline, names(late))})
+			"%d pod(s) have not become ready within %s: %s%s", len(late), f.Deadline, names(late), unscheduled)})
 	}
 	for _, find := range []func() ([]Problem, time.Duration){f.absent, f.heldUp} {
 		more, wait := find()
@@ -233,8 +248,12 @@ func (f Facts) absent() ([]Problem, time.Duration) {
 	if age := f.Now.Sub(f.ProgressingSince); age < f.Deadline {
 		return nil, f.Deadline - age
 	}
+	why := f.Agents.Refusal
+	if why == "" {
+		why = "kubectl describe the DaemonSet"
+	}
 	return []Problem{{volumesv1alpha1.ReasonRolloutStuck, fmt.Sprintf(
-		"agents: %d of %d nodes have no pod: kubectl describe the DaemonSet", missing, f.Agents.Desired)}}, 0
+		"agents: %d of %d nodes have no pod: %s", missing, f.Agents.Desired, why)}}, 0
 }
 
 func degradedBy(problems []Problem) metav1.Condition {
@@ -255,6 +274,15 @@ func (f Facts) monitored() metav1.Condition {
 	return newCondition(volumesv1alpha1.ConditionMonitored, false, volumesv1alpha1.ReasonKindsMissing,
 		"the monitors are left out until the kinds ServiceMonitor and PodMonitor of monitoring.coreos.com are installed; "+
 			"spec.monitoring: None does without them")
+}
+
+func (f Facts) replaceCoversNodes() metav1.Condition {
+	if len(f.WithoutAgent) == 0 {
+		return newCondition(volumesv1alpha1.ConditionReplaceCoversNodes, true, volumesv1alpha1.ReasonAsExpected, "")
+	}
+	return newCondition(volumesv1alpha1.ConditionReplaceCoversNodes, false, volumesv1alpha1.ReasonNodesWithoutAgent,
+		fmt.Sprintf("in attach mode Replace no volume is attached for the pods of %d node(s), where no agent runs: %s",
+			len(f.WithoutAgent), names(f.WithoutAgent)))
 }
 
 func names(all []string) string {

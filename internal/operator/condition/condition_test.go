@@ -177,6 +177,13 @@ func TestConditionsCountAndName(t *testing.T) {
 			{Status: "True", Reason: "RollingOut", Message: "agents: 3 of 5 updated, awaiting 2 node(s)"},
 			{Status: "True", Reason: "RolloutStuck", Message: "manager: exceeded quota; " +
 				"agents: 2 of 5 nodes have no pod: kubectl describe the DaemonSet"}}, 0},
+		{"the pods of agents are refused", func(f *Facts) {
+			f.Agents.Scheduled, f.Agents.Updated, f.Agents.Refusal = 3, 3, "insufficient quota"
+			f.ProgressingSince = now.Add(-11 * time.Minute)
+		}, [3]metav1.Condition{
+			{Status: "True", Reason: "AsExpected", Message: allReady},
+			{Status: "True", Reason: "RollingOut", Message: "agents: 3 of 5 updated, awaiting 2 node(s)"},
+			{Status: "True", Reason: "RolloutStuck", Message: "agents: 2 of 5 nodes have no pod: insufficient quota"}}, 0},
 		{"pods are not there yet", func(f *Facts) {
 			f.Agents.Scheduled, f.Agents.Updated = 3, 3
 			f.ProgressingSince = now.Add(-4 * time.Minute)
@@ -184,6 +191,15 @@ func TestConditionsCountAndName(t *testing.T) {
 			{Status: "True", Reason: "AsExpected", Message: allReady},
 			{Status: "True", Reason: "RollingOut", Message: "agents: 3 of 5 updated, awaiting 2 node(s)"},
 			{Status: "False", Reason: "AsExpected"}}, 6 * time.Minute},
+		{"a pod that is not scheduled is named with its node", func(f *Facts) {
+			f.Agents.Ready = 4
+			f.Pods = []Pod{{Name: "agent-a", Intended: "fargate-a", Since: now.Add(-time.Hour), Agent: true}}
+		}, [3]metav1.Condition{
+			{Status: "True", Reason: "AsExpected", Message: "manager: 2 of 2 ready; agents: ready on 4 of 5 nodes"},
+			{Status: "True", Reason: "RollingOut", Message: "agents: 4 of 5 ready, awaiting 1 node(s)"},
+			{Status: "True", Reason: "RolloutStuck", Message: "1 pod(s) have not become ready within 10m0s: " +
+				"agent-a, which is not scheduled to node fargate-a. If a node can run no agent, leave it out by " +
+				"spec.nodeAffinity"}}, 0},
 		{"a problem that was found before comes first", func(f *Facts) {
 			f.Problems = []Problem{{"ApplyFailed", "applying x: no"}}
 			f.Pods = []Pod{pod("agent-a", time.Hour, "")}
@@ -262,6 +278,26 @@ func TestMonitoredIsAbsentWhereMonitorsAreNotWanted(t *testing.T) {
 		if got != test.want {
 			t.Errorf("%s: Monitored is %q, want %q", test.name, got, test.want)
 		}
+	}
+}
+
+// TestNodesWithoutAgentAreNamedBeforeReplaceIsSet: the condition depends on no mode, and Ready not on it.
+func TestNodesWithoutAgentAreNamedBeforeReplaceIsSet(t *testing.T) {
+	facts := well()
+	facts.WithoutAgent = []string{"left-out", "win (windows)"}
+	want := map[string]metav1.Condition{
+		"Ready": {Type: "Ready", Status: "True", Reason: "AsExpected", Message: allReady},
+		"ReplaceCoversNodes": {Type: "ReplaceCoversNodes", Status: "False", Reason: "NodesWithoutAgent", Message: "in " +
+			"attach mode Replace no volume is attached for the pods of 2 node(s), where no agent runs: left-out, win (windows)"},
+	}
+	for _, c := range Decide(facts).Conditions {
+		if wanted, checked := want[c.Type]; checked && c != wanted {
+			t.Errorf("condition %+v, want %+v", c, wanted)
+		}
+		delete(want, c.Type)
+	}
+	if len(want) > 0 {
+		t.Errorf("conditions that are missing: %v", want)
 	}
 }
 

@@ -3,7 +3,7 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package placement finds the nodes that a change of the node selector or of the tolerations takes the agent from.
+// Package placement decides on which nodes an agent runs, and which of them lose it by a change.
 package placement
 
 import (
@@ -12,9 +12,11 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
+
+	"github.com/hawser-io/hawser/internal/controller/cached"
 )
 
 // mostNames of nodes in a message.
@@ -42,7 +44,7 @@ func Leaving(nodes []corev1.Node, used func(node string) int, from, to corev1.Po
 	var left []Left
 	for i := range nodes {
 		node := &nodes[i]
-		if !runs(node, from) || runs(node, to) {
+		if !Runs(node, from) || Runs(node, to) {
 			continue
 		}
 		if volumes := used(node.Name); volumes != 0 {
@@ -53,9 +55,11 @@ func Leaving(nodes []corev1.Node, used func(node string) int, from, to corev1.Po
 	return left
 }
 
-// runs: a pod that is there stays on a node with a new taint NoSchedule. It does not come back after a rollout.
-func runs(node *corev1.Node, pod corev1.PodSpec) bool {
-	if !labels.SelectorFromSet(pod.NodeSelector).Matches(labels.Set(node.Labels)) {
+// Runs reports whether an agent of the pod template runs on the node, as the controller of DaemonSets decides. A pod
+// that is there stays on a node with a new taint NoSchedule. It does not come back after a rollout.
+func Runs(node *corev1.Node, pod corev1.PodSpec) bool {
+	selected, err := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: pod}).Match(node)
+	if err != nil || !selected { // the API server refuses an affinity that cannot be read
 		return false
 	}
 	_, untolerated := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints,
@@ -63,6 +67,25 @@ func runs(node *corev1.Node, pod corev1.PodSpec) bool {
 			return taint.Effect != corev1.TaintEffectPreferNoSchedule
 		}, false)
 	return !untolerated
+}
+
+// WithoutAgent returns the nodes, by name, where no agent of the pod template runs, although their kubelets leave
+// attaching to a controller. Those of Windows are named as such.
+func WithoutAgent(nodes []corev1.Node, pod corev1.PodSpec) []string {
+	var names []string
+	for i := range nodes {
+		node := &nodes[i]
+		if node.Annotations[cached.ManagedNodeAnnotation] != "true" || Runs(node, pod) {
+			continue
+		}
+		name := node.Name
+		if os := node.Labels[corev1.LabelOSStable]; os != "" && os != "linux" {
+			name += " (" + os + ")"
+		}
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
 }
 
 // Message counts and names the nodes.
@@ -78,7 +101,7 @@ func Message(left []Left) string {
 	if more := len(left) - len(names); more > 0 {
 		names = append(names, fmt.Sprintf("%d more", more))
 	}
-	return fmt.Sprintf("the change of spec.nodeSelector or spec.tolerations is held back, because it would take the "+
-		"agent from %d node(s) with volumes in use: %s. Release these volumes, or let the nodes stay selected",
+	return fmt.Sprintf("the change of spec.nodeSelector, spec.nodeAffinity or spec.tolerations is held back, because it "+
+		"would take the agent from %d node(s) with volumes in use: %s. Release these volumes, or let the nodes stay selected",
 		len(left), strings.Join(names, ", "))
 }

@@ -57,6 +57,37 @@ func TestANodeThatLosesItsAgentIsNamedIfVolumesAreUsedThere(t *testing.T) {
 	}
 }
 
+func notIn(key, value string) *corev1.Affinity {
+	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
+			{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key, Operator: corev1.NodeSelectorOpNotIn,
+				Values: []string{value}}}}}}}}
+}
+
+func TestANodeThatTheAffinityLeavesOutLosesItsAgent(t *testing.T) {
+	nodes := []corev1.Node{node("b-1", "b"), node("a-1", "a")}
+	got := Leaving(nodes, func(string) int { return 1 }, corev1.PodSpec{}, corev1.PodSpec{Affinity: notIn("pool", "b")})
+	if want := []Left{{"b-1", 1}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("nodes that lose their agent by a node affinity: %v, want %v", got, want)
+	}
+}
+
+func TestOnlyNodesWhoseKubeletLeavesAttachingToAControllerNeedAnAgent(t *testing.T) {
+	windows, virtual, linux, left := node("win", "a"), node("virtual", "a"), node("linux", "a"), node("left-out", "b")
+	for _, n := range []*corev1.Node{&windows, &linux, &left} {
+		n.Annotations = map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
+		n.Labels[corev1.LabelOSStable] = "linux"
+	}
+	windows.Labels[corev1.LabelOSStable], virtual.Labels[corev1.LabelOSStable] = "windows", "linux"
+	virtual.Labels["type"] = "virtual-kubelet"
+	agent := corev1.PodSpec{NodeSelector: map[string]string{corev1.LabelOSStable: "linux", "pool": "a"},
+		Affinity: notIn("type", "virtual-kubelet")}
+	got := WithoutAgent([]corev1.Node{windows, virtual, linux, left}, agent)
+	if want := []string{"left-out", "win (windows)"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("nodes that need an agent and have none: %q, want %q", got, want)
+	}
+}
+
 func TestTheMessageCountsAllNodesAndNamesAFew(t *testing.T) {
 	left := []Left{{"a", 1}, {"b", -1}, {"c", 3}, {"d", 4}, {"e", 5}, {"f", 6}, {"g", 7}}
 	want := "from 7 node(s) with volumes in use: a (1), b (unknown), c (3), d (4), e (5), 2 more. Release these volumes"

@@ -15,9 +15,12 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/config"
 )
 
 // Adopted returns the spec under which the operator continues an installation that was made without it. The attach
@@ -26,10 +29,10 @@ func Adopted(manager *appsv1.Deployment, agent *appsv1.DaemonSet) volumesv1alpha
 	var spec volumesv1alpha1.VolumeManagerSpec
 	if manager != nil {
 		spec.Manager.Replicas = manager.Spec.Replicas
-		adoptManager(&spec, flagsOf(manager.Spec.Template))
+		adoptManager(&spec, flagsOf(manager.Spec.Template, "manager"))
 	}
 	if agent != nil {
-		flags := flagsOf(agent.Spec.Template)
+		flags := flagsOf(agent.Spec.Template, "agent")
 		spec.KubeletRoot, spec.RootDirectory = flags["kubelet-dir"], flags["root-dir"]
 		spec.Agent.MetricsPort = port(flags["metrics-bind-address"])
 		spec.Agent.HealthPort = port(flags["health-probe-bind-address"])
@@ -95,22 +98,43 @@ func adoptPlacement(spec *volumesv1alpha1.VolumeManagerSpec, pod corev1.PodSpec)
 	if len(selector) > 0 {
 		spec.NodeSelector = selector
 	}
+	if affinity := PlacementOf(pod).NodeAffinity; !equality.Semantic.DeepEqual(affinity, defaultAffinity()) {
+		spec.NodeAffinity = affinity
+	}
 	every := corev1.Toleration{Operator: corev1.TolerationOpExists}
 	if !slices.Contains(pod.Tolerations, every) {
 		spec.Tolerations = append([]corev1.Toleration{}, pod.Tolerations...)
 	}
 }
 
+// defaultAffinity is that of the manifest, which a spec without one has.
+func defaultAffinity() *corev1.NodeSelector {
+	objects, err := load(config.Manifests, "agent")
+	if err != nil {
+		return nil
+	}
+	for _, object := range objects {
+		agent := &appsv1.DaemonSet{}
+		if object.GetKind() == "DaemonSet" &&
+			runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, agent) == nil {
+			return PlacementOf(agent.Spec.Template.Spec).NodeAffinity
+		}
+	}
+	return nil
+}
+
 // switches are the flags that need no value. Any other flag takes the argument after it as its value.
 var switches = []string{"leader-elect", "zap-devel"}
 
-// flagsOf returns the flags of the first container, as package flag reads them. The last one wins.
-func flagsOf(template corev1.PodTemplateSpec) map[string]string {
+// flagsOf returns the flags of the named container, as package flag reads them. The last one wins. A webhook may have
+// put a container of its own before it.
+func flagsOf(template corev1.PodTemplateSpec, name string) map[string]string {
 	flags := map[string]string{}
 	if len(template.Spec.Containers) == 0 {
 		return flags
 	}
-	container := &template.Spec.Containers[0]
+	at := slices.IndexFunc(template.Spec.Containers, func(c corev1.Container) bool { return c.Name == name })
+	container := &template.Spec.Containers[max(at, 0)]
 	args := slices.Clone(container.Args)
 	if len(container.Command) > 1 {
 		args = slices.Concat(container.Command[1:], args)

@@ -138,8 +138,8 @@ func (in Input) leftOut(object *unstructured.Unstructured) bool {
 		return !in.Serves(object.GroupVersionKind()) || in.Draining && object.GetName() == GatingPolicy
 	}
 	switch object.GetKind() {
-	case "Namespace":
-		return in.Namespace != object.GetName()
+	case "Namespace", "ResourceQuota":
+		return in.Namespace != volumesv1alpha1.InstallNamespace
 	case "Deployment":
 		return in.Images.Manager == ""
 	case "DaemonSet":

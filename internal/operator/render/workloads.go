@@ -31,7 +31,17 @@ const (
 // Placement is where the agents run.
 type Placement struct {
 	NodeSelector map[string]string
+	NodeAffinity *corev1.NodeSelector
 	Tolerations  []corev1.Toleration
+}
+
+// PlacementOf a pod.
+func PlacementOf(pod corev1.PodSpec) Placement {
+	p := Placement{NodeSelector: pod.NodeSelector, Tolerations: pod.Tolerations}
+	if a := pod.Affinity; a != nil && a.NodeAffinity != nil {
+		p.NodeAffinity = a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	}
+	return p
 }
 
 // edit changes an object in the form that server-side apply has: a field that is not set is not in it.
@@ -129,24 +139,39 @@ func (in Input) agent(d *appsv1ac.DaemonSetApplyConfiguration) error {
 	return in.place(pod)
 }
 
-// place selects the nodes of the agents. The manifest's own selector stays.
+// place selects the nodes of the agents. The manifest's own selector stays, and what the spec does not set.
 func (in Input) place(pod *corev1ac.PodSpecApplyConfiguration) error {
-	selector, tolerations := in.Spec.NodeSelector, in.Spec.Tolerations
+	p := Placement{NodeSelector: in.Spec.NodeSelector, NodeAffinity: in.Spec.NodeAffinity,
+		Tolerations: in.Spec.Tolerations}
 	if in.Placement != nil {
-		pod.NodeSelector = nil
-		selector, tolerations = in.Placement.NodeSelector, in.Placement.Tolerations
+		p = *in.Placement
+		pod.NodeSelector, pod.Affinity, pod.Tolerations = nil, nil, nil
 	}
 	pod.NodeSelector = maps.Clone(pod.NodeSelector)
-	pod.WithNodeSelector(selector)
-	if tolerations == nil && in.Placement == nil {
+	pod.WithNodeSelector(p.NodeSelector)
+	if p.NodeAffinity != nil {
+		affinity := corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: p.NodeAffinity}}
+		if err := replace(&pod.Affinity, affinity); err != nil {
+			return err
+		}
+	}
+	if p.Tolerations == nil {
 		return nil
 	}
-	pod.Tolerations = nil
-	text, err := json.Marshal(tolerations)
+	return replace(&pod.Tolerations, p.Tolerations)
+}
+
+// replace a part of an apply configuration by what the API's own type has.
+func replace[T any](part *T, by any) error {
+	text, err := json.Marshal(by)
 	if err != nil {
 		return err
 	}
-	return json.Unmarshal(text, &pod.Tolerations)
+	var replaced T
+	err = json.Unmarshal(text, &replaced)
+	*part = replaced
+	return err
 }
 
 // both sets what manager and agent have in common.

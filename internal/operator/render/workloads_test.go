@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package render
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -25,6 +26,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/operator/placement"
 	"github.com/hawser-io/hawser/test/apiserver"
 )
 
@@ -47,12 +49,18 @@ func minutes(n int) *metav1.Duration {
 	return &metav1.Duration{Duration: time.Duration(n) * time.Minute}
 }
 
+func affinity(key, value string) *corev1.NodeSelector {
+	return &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.
+		NodeSelectorRequirement{{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{value}}}}}}
+}
+
 // full sets every field.
 func full() volumesv1alpha1.VolumeManagerSpec {
 	limit := &corev1.ResourceRequirements{Limits: corev1.ResourceList{"memory": resource.MustParse("2048Mi")}}
 	return volumesv1alpha1.VolumeManagerSpec{
 		AttachMode: volumesv1alpha1.AttachReplace, PodIntents: volumesv1alpha1.PodIntentsAlways,
 		NodeSelector: map[string]string{"pool": "storage"},
+		NodeAffinity: affinity("zone", "a"),
 		Tolerations:  []corev1.Toleration{{Key: "storage", Operator: corev1.TolerationOpExists}},
 		KubeletRoot:  "/data/kubelet", RootDirectory: "/data/hawser",
 		Detach: &volumesv1alpha1.DetachDefaults{PodForceDetachAfter: minutes(6), ForgetGoneNodesAfter: minutes(120)},
@@ -104,6 +112,9 @@ func TestEveryFieldReachesItsProgram(t *testing.T) {
 	if !reflect.DeepEqual(pod.Tolerations, in.Spec.Tolerations) {
 		t.Errorf("tolerations %v, want %v", pod.Tolerations, in.Spec.Tolerations)
 	}
+	if got := PlacementOf(pod).NodeAffinity; !reflect.DeepEqual(got, in.Spec.NodeAffinity) {
+		t.Errorf("node affinity %v, want %v", got, in.Spec.NodeAffinity)
+	}
 }
 
 func expectArgs(t *testing.T, template corev1.PodTemplateSpec, want ...string) {
@@ -147,6 +158,41 @@ func expectPaths(t *testing.T, pod corev1.PodSpec, want map[string]string) {
 	}
 }
 
+// TestNodesThatRunNoAgentAreLeftOutByDefault: pods there would stay Pending, and a rollout would wait for them.
+func TestNodesThatRunNoAgentAreLeftOutByDefault(t *testing.T) {
+	_, agent := workloads(t, input())
+	for _, test := range []struct {
+		labels map[string]string
+		want   bool
+	}{
+		{nil, true},
+		{map[string]string{"node.kubernetes.io/instance-type": "m5.large", "type": "storage"}, true},
+		{map[string]string{"eks.amazonaws.com/compute-type": "auto"}, true},
+		{map[string]string{"eks.amazonaws.com/compute-type": "fargate"}, false},
+		{map[string]string{"type": "virtual-kubelet"}, false},
+		{map[string]string{"node.kubernetes.io/instance-type": "eklet"}, false},
+		{map[string]string{"kubernetes.io/os": "windows"}, false},
+	} {
+		node := &corev1.Node{}
+		node.Labels = map[string]string{"kubernetes.io/os": "linux"}
+		maps.Copy(node.Labels, test.labels)
+		if got := placement.Runs(node, agent.Spec.Template.Spec); got != test.want {
+			t.Errorf("an agent runs on a node with the labels %v: %t, want %t", test.labels, got, test.want)
+		}
+	}
+}
+
+// TestTheErrorWithWhichAProgramEndsIsInItsPod: without it a port that is taken is an exit code only.
+func TestTheErrorWithWhichAProgramEndsIsInItsPod(t *testing.T) {
+	manager, agent := workloads(t, input())
+	for _, template := range []corev1.PodTemplateSpec{manager.Spec.Template, agent.Spec.Template} {
+		c := template.Spec.Containers[0]
+		if c.TerminationMessagePolicy != corev1.TerminationMessageFallbackToLogsOnError {
+			t.Errorf("termination message policy of %s: %q, want FallbackToLogsOnError", c.Name, c.TerminationMessagePolicy)
+		}
+	}
+}
+
 func TestTolerationsMayBeNone(t *testing.T) {
 	in := input()
 	in.Spec.Tolerations = []corev1.Toleration{}
@@ -158,12 +204,15 @@ func TestTolerationsMayBeNone(t *testing.T) {
 func TestAPlacementThatIsHeldBackReplacesTheOneOfTheSpec(t *testing.T) {
 	in := input()
 	in.Spec = full()
-	in.Placement = &Placement{NodeSelector: map[string]string{"pool": "old"}}
-	_, agent := workloads(t, in)
-	pod := agent.Spec.Template.Spec
-	if !reflect.DeepEqual(pod.NodeSelector, in.Placement.NodeSelector) || len(pod.Tolerations) != 0 {
-		t.Errorf("node selector %v, tolerations %v", pod.NodeSelector, pod.Tolerations)
+	for _, held := range []Placement{{NodeSelector: map[string]string{"pool": "old"}},
+		{NodeAffinity: affinity("zone", "old")}} {
+		in.Placement = &held
+		_, agent := workloads(t, in)
+		if got := PlacementOf(agent.Spec.Template.Spec); !reflect.DeepEqual(got, held) {
+			t.Errorf("placement of the agents: %+v, want %+v, which is held back", got, held)
+		}
 	}
+	_, agent := workloads(t, in)
 	expectArgs(t, agent.Spec.Template, "--kubelet-dir=/data/kubelet")
 }
 
@@ -223,6 +272,20 @@ func TestAnAdoptedSpecHasTheFlagsInEveryForm(t *testing.T) {
 					test.command, test.args, spec.AttachMode, spec.PodIntents, test.want, test.intents)
 			}
 		})
+	}
+}
+
+// TestAnAdoptedSpecIsThatOfHawsersOwnContainer: a webhook may put a sidecar first. A manager that would then be
+// adopted in Coexist attaches nothing for pods.
+func TestAnAdoptedSpecIsThatOfHawsersOwnContainer(t *testing.T) {
+	manager, agent := &appsv1.Deployment{}, &appsv1.DaemonSet{}
+	sidecar := corev1.Container{Name: "mesh", Args: []string{"--attach-mode=Coexist", "--root-dir=/mesh"}}
+	manager.Spec.Template.Spec.Containers = []corev1.Container{sidecar,
+		{Name: "manager", Args: []string{"--attach-mode=Replace"}}}
+	agent.Spec.Template.Spec.Containers = []corev1.Container{sidecar, {Name: "agent", Args: []string{"--root-dir=/data"}}}
+	if spec := Adopted(manager, agent); spec.AttachMode != volumesv1alpha1.AttachReplace || spec.RootDirectory != "/data" {
+		t.Errorf("adopted spec with a sidecar first: attach mode %q, root directory %q; want Replace and /data",
+			spec.AttachMode, spec.RootDirectory)
 	}
 }
 
