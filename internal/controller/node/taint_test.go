@@ -216,17 +216,6 @@ func TestAnAgentThatOnlyTheWatchMissesIsNotMarkedUnreachable(t *testing.T) {
 	}
 }
 
-// TestANodeThatIsLeftOutIsExcusedFromARestoreByName is the second part of decision 53, which is proposed.
-func TestANodeThatIsLeftOutIsExcusedFromARestoreByName(t *testing.T) {
-	t.Skip("proposed: docs/decisions/0053-nodes-that-never-had-an-agent.md")
-	nvs, node := stateOf("n"), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
-	nvs.Annotations = map[string]string{"excused-from-restore.volumes.hawser.io": "7"}
-	w := over(t, []client.Object{node}, []client.Object{node})
-	if !w.neverSpeaks(t.Context(), nvs, "") {
-		t.Error("node n, which an administrator has excused in session 7: it is waited for, want that it is not")
-	}
-}
-
 func windowsNode(name string) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	n.Status.NodeInfo.OperatingSystem = "windows"
