@@ -48,6 +48,8 @@ type realNode struct {
 	controller csi.ControllerClient
 	mounter    *mount.Mounter
 	mkdir      directory
+	// layout is the number of mounts below dir that belong to the directories themselves.
+	layout int
 }
 
 // directory makes a directory of a node at path.
@@ -89,6 +91,9 @@ func (c *cluster) realNodeIn(t *testing.T, dir string, controller csi.Controller
 	n.root, n.kubelet = filepath.Join(dir, "root-"+n.name), filepath.Join(dir, n.name)
 	n.must(errors.Join(mkdir(n.root), mkdir(n.kubelet),
 		os.MkdirAll(filepath.Join(n.kubelet, "plugins_registry"), 0o755)))
+	table, err := mount.ReadTable(mount.SelfMountInfo)
+	n.must(err)
+	n.layout = len(table.Below(dir))
 	n.startDriver()
 	links, err := mount.ResolveLinks(mount.SelfMountInfo, n.kubelet, n.root)
 	n.must(err)
@@ -213,7 +218,7 @@ func (n *realNode) end(v testVolume, intents ...*volumesv1alpha1.VolumeAttachmen
 	n.eventually("nothing mounted", func() bool {
 		table, err := n.mounter.Table()
 		n.must(err)
-		return len(table.Below(n.dir)) == 0 && len(n.leftovers()) == 0
+		return len(table.Below(n.dir)) == n.layout && len(n.leftovers()) == 0
 	})
 }
 

@@ -214,7 +214,7 @@ func emptyPlace(read func() (*Table, error), p Place) (there bool, err error) {
 		return false, fmt.Errorf("%w: its directory", ErrNotMounted)
 	case p.Bare:
 		return true, ErrStillMounted
-	case len(mounts) > 1:
+	case len(table.Others(e, mounts)) > 0:
 		return true, fmt.Errorf("%w: %s of %s covers it", ErrOccupied, e.Root, e.Source)
 	case e.Major != p.Major || e.Minor != p.Minor:
 		return true, fmt.Errorf("%w: %s of %s is mounted there, which is not the volume", ErrOccupied, e.Root, e.Source)
@@ -234,9 +234,8 @@ func emptyPlace(read func() (*Table, error), p Place) (there bool, err error) {
 
 // at reports whether the mount is at the place in any mount of the directory, in any mount namespace.
 func (p Place) at(t *Table, e, directory Entry) bool {
-	i, ok := t.byID[e.ParentID]
-	return ok && e.ID != e.ParentID && t.entries[i].SameSource(directory) &&
-		e.Path == filepath.Join(t.entries[i].Path, p.Name)
+	parent, ok := t.parent(e)
+	return ok && parent.SameSource(directory) && e.Path == filepath.Join(parent.Path, p.Name)
 }
 
 // users are the processes that use a mount at the place, as far as /proc shows them. They are for messages only.

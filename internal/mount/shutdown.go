@@ -60,10 +60,8 @@ func (m *Mounter) shutdownTarget(path string, within []string) (Entry, error) {
 		return Entry{}, fmt.Errorf("%w: %s of a %s without a device of its own",
 			ErrShutdownUnsupported, entry.Root, entry.FSType)
 	}
-	for _, other := range table.OfDevice(entry.Major, entry.Minor) {
-		if !other.placed(path, within) {
-			return Entry{}, fmt.Errorf("%w: it is mounted at %s too", ErrShutdownUnsupported, other.Path)
-		}
+	if others := table.outside(entry, within); len(others) > 0 {
+		return Entry{}, fmt.Errorf("%w: it is mounted at %s too", ErrShutdownUnsupported, others[0].Path)
 	}
 	return entry, nil
 }

@@ -244,9 +244,10 @@ func (t *Table) References(e Entry) []Entry {
 	return t.filter(func(o Entry) bool { return o.ID != e.ID && o.SameSource(e) })
 }
 
-// Shares returns the mounts, other than e, that show the same as e or a part of it. Each keeps the filesystem alive.
+// Shares returns the mounts, other than e and its twins, that show the same as e or a part of it. Each keeps the
+// filesystem alive.
 func (t *Table) Shares(e Entry) []Entry {
-	return t.filter(func(o Entry) bool { return o.ID != e.ID && o.PartOf(e) })
+	return t.Others(e, t.filter(func(o Entry) bool { return o.PartOf(e) }))
 }
 
 // OfDevice returns every mount of the filesystem with that device number, whatever part it shows.
@@ -260,10 +261,9 @@ func (t *Table) OfSource(source string) []Entry {
 }
 
 // Own reports whether e shows a whole filesystem that belongs to one volume alone. Each of its mounts must be at e's
-// path, or strictly below it or one of the directories within.
+// path, or strictly below it or one of the directories within, or be the twin of such a mount.
 func (t *Table) Own(e Entry, within ...string) bool {
-	return e.Root == "/" && !slices.ContainsFunc(t.OfDevice(e.Major, e.Minor),
-		func(o Entry) bool { return !o.placed(e.Path, within) })
+	return e.Root == "/" && len(t.outside(e, within)) == 0
 }
 
 // placed reports whether the mount is at path, or strictly below it or one of the directories within.
@@ -321,8 +321,8 @@ func (t *Table) covered(e Entry) bool {
 // hidden reports whether a mount over one of the directories above e, in e's parent or further up, hides e.
 func (t *Table) hidden(e Entry) bool {
 	for {
-		parent, ok := t.byID[e.ParentID]
-		if !ok || e.ParentID == e.ID {
+		parent, ok := t.parent(e)
+		if !ok {
 			return false
 		}
 		for dir := t.links.resolved(e.Path); dir != "/"; {
@@ -333,6 +333,6 @@ func (t *Table) hidden(e Entry) bool {
 				}
 			}
 		}
-		e = t.entries[parent]
+		e = parent
 	}
 }

@@ -7,10 +7,14 @@ package csi
 
 import (
 	"context"
+	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync/atomic"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/stats"
@@ -21,7 +25,7 @@ func dial(socket string, options ...grpc.DialOption) (*grpc.ClientConn, error) {
 	options = append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+			return open(ctx, socket)
 		}),
 		grpc.WithAuthority("localhost"),
 		grpc.WithNoProxy(),
@@ -29,6 +33,27 @@ func dial(socket string, options ...grpc.DialOption) (*grpc.ClientConn, error) {
 	}, options...)
 	// The socket's path is not part of the target, because gRPC would parse it as an URL.
 	return grpc.NewClient("passthrough:///csi", options...)
+}
+
+// longestAddress is what the kernel takes as the address of a socket. A path may be longer: the driver sees it shorter,
+// from within its container.
+const longestAddress = len(unix.RawSockaddrUnix{}.Path) - 1
+
+// open connects to the socket. Where its path is too long for an address, it connects beneath its open directory.
+func open(ctx context.Context, socket string) (net.Conn, error) {
+	if len(socket) > longestAddress {
+		dir, err := os.Open(filepath.Dir(socket))
+		if err != nil {
+			return nil, fmt.Errorf("opening the directory of the socket: %w", err)
+		}
+		defer dir.Close() //nolint:errcheck // only read
+		socket = fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(socket))
+	}
+	if len(socket) > longestAddress {
+		return nil, fmt.Errorf("the name of the socket, %s, is too long: no program can connect to it",
+			filepath.Base(socket))
+	}
+	return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 }
 
 // call connects to the socket, makes one call with f, and disconnects. It returns how far the call got.

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/hawser-io/hawser/internal/mount"
 	"github.com/hawser-io/hawser/test/csiloop/loopdev"
 )
 
@@ -70,19 +71,25 @@ func shown(info *mountinfo.Info, devices []loopdev.Device) (loopdev.Device, bool
 	return loopdev.Device{}, false
 }
 
-// mountsOf returns the paths at which any of the devices is mounted, except one.
+// mountsOf returns the paths at which any of the devices is mounted, except one. The twins of that one, which the kernel
+// makes where its directory is at two paths, end with it.
 func mountsOf(devices []loopdev.Device, except string) ([]string, error) {
 	if real, err := resolve(except); err == nil {
 		except = real
 	}
-	mounts, err := mountinfo.GetMounts(nil)
+	table, err := mount.ReadTable(mount.SelfMountInfo)
 	if err != nil {
-		return nil, fmt.Errorf("reading mount table: %w", err)
+		return nil, err
+	}
+	mounts := table.Entries()
+	if e, ok := table.At(except); ok {
+		mounts = table.Others(e, slices.Clone(mounts))
 	}
 	var paths []string
-	for _, info := range mounts {
-		if _, ok := shown(info, devices); ok && info.Mountpoint != except {
-			paths = append(paths, info.Mountpoint)
+	for _, e := range mounts {
+		info := &mountinfo.Info{FSType: e.FSType, Root: e.Root, Source: e.Source}
+		if _, ok := shown(info, devices); ok && e.Path != except {
+			paths = append(paths, e.Path)
 		}
 	}
 	return paths, nil
