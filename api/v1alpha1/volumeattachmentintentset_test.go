@@ -12,11 +12,11 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// What an intent may ask for, a set may ask for too, under the same name.
-func TestATemplateHasEveryFieldOfAnIntentButTheNode(t *testing.T) {
+// What an intent may ask for, a set may ask for too, under the same name. The intents of a set always go with their Node.
+func TestATemplateHasEveryFieldOfAnIntentButThoseAboutTheNode(t *testing.T) {
 	template := reflect.TypeFor[volumesv1alpha1.IntentTemplateSpec]()
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[volumesv1alpha1.VolumeAttachmentIntentSpec]()) {
-		if field.Name == "NodeName" || field.Name == "Volume" {
+		if field.Name == "NodeName" || field.Name == "OnNodeDeletion" || field.Name == "Volume" {
 			continue
 		}
 		in, ok := template.FieldByName(field.Name)

@@ -8,6 +8,7 @@ package render
 import (
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -102,7 +103,8 @@ func compare(t *testing.T, in Input, got, want map[string]*unstructured.Unstruct
 	for name, object := range want {
 		if object.GetKind() == "CustomResourceDefinition" ||
 			object.GroupVersionKind() == PrometheusRule && !in.Serves(PrometheusRule) ||
-			object.GetKind() == "Namespace" && in.Namespace != volumesv1alpha1.InstallNamespace {
+			slices.Contains([]string{"Namespace", "ResourceQuota"}, object.GetKind()) &&
+				in.Namespace != volumesv1alpha1.InstallNamespace {
 			continue
 		}
 		rendered := got[name]
