@@ -12,7 +12,8 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// What an intent may ask for, a set may ask for too, under the same name. The intents of a set always go with their Node.
+// What an intent may ask for, a set may ask for too, under the same name. The intents of a set always go with their
+// Node.
 func TestATemplateHasEveryFieldOfAnIntentButThoseAboutTheNode(t *testing.T) {
 	template := reflect.TypeFor[volumesv1alpha1.IntentTemplateSpec]()
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[volumesv1alpha1.VolumeAttachmentIntentSpec]()) {

@@ -47,9 +47,11 @@ func TestRealMountsInEveryLayoutOfTheDirectories(t *testing.T) {
 	harnesstest.NeedProgram(t, "mkfs.ext4")
 	c := newCluster(t)
 	for layout, mkdir := range map[string]func(*testing.T) directory{
-		"bound from a disk that shares changes":    func(t *testing.T) directory { return boundDirectory(t, unix.MS_SHARED) },
-		"bound from a disk that shares no changes": func(t *testing.T) directory { return boundDirectory(t, unix.MS_PRIVATE) },
-		"symbolic links to bound directories":      linkToBound,
+		"bound from a disk that shares changes": func(t *testing.T) directory { return boundDirectory(t, unix.MS_SHARED) },
+		"bound from a disk that shares no changes": func(t *testing.T) directory {
+			return boundDirectory(t, unix.MS_PRIVATE)
+		},
+		"symbolic links to bound directories": linkToBound,
 	} {
 		for name, test := range map[string]func(*testing.T, *realNode){
 			"pods use a filesystem, which is released":           testRealPods,

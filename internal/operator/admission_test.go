@@ -65,13 +65,17 @@ func (s server) testAdmission(t *testing.T) {
 		".spec.template.spec.containers[manager].image is mirror.example/manager:dev, and 1 field(s) differ in all")
 
 	// The next reconcile mends what it finds of another object, and applies no Deployment.
-	before := s.kubectl(t, "-n", namespace, "get", "deployment", "hawser-manager", "-o", "jsonpath={.metadata.managedFields}")
+	before := s.kubectl(
+		t, "-n", namespace, "get", "deployment", "hawser-manager", "-o", "jsonpath={.metadata.managedFields}",
+	)
 	lost := s.await(t, binding, "", "hawser-hold", "it is there", there)
 	check(t, s.admin.Delete(t.Context(), lost.DeepCopy()))
 	s.await(t, binding, "", "hawser-hold", "the binding is made again", func(o *unstructured.Unstructured) bool {
 		return o.GetUID() != lost.GetUID()
 	})
-	after := s.kubectl(t, "-n", namespace, "get", "deployment", "hawser-manager", "-o", "jsonpath={.metadata.managedFields}")
+	after := s.kubectl(
+		t, "-n", namespace, "get", "deployment", "hawser-manager", "-o", "jsonpath={.metadata.managedFields}",
+	)
 	if before != after {
 		t.Errorf("the Deployment was applied again: managed fields %s, before %s", after, before)
 	}
@@ -114,7 +118,8 @@ func (s server) awaitManager(t *testing.T, what string, holds func(*appsv1.Deplo
 	})
 }
 
-// awaitMirror waits until a Deployment with the image probe, which is not kept, gets the image. That the API server applies a policy has no event.
+// awaitMirror waits until a Deployment with the image probe, which is not kept, gets the image. That the API server
+// applies a policy has no event.
 func (s server) awaitMirror(t *testing.T, want string) {
 	t.Helper()
 	check(t, wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true,

@@ -332,7 +332,8 @@ func (s server) testFailingPod(t *testing.T) {
 	pending.Namespace, pending.Name, pending.Labels = namespace, "hawser-agent-y", pod.Labels
 	check(t, s.admin.Create(t.Context(), pending))
 	s.awaitCondition(t, "Degraded", "True", "RolloutStuck",
-		"hawser-agent-y, which is not scheduled to node node-b. If a node can run no agent, leave it out by spec.nodeAffinity")
+		"hawser-agent-y, which is not scheduled to node node-b. If a node can run no agent, "+
+			"leave it out by spec.nodeAffinity")
 	check(t, s.admin.Delete(t.Context(), pending, client.GracePeriodSeconds(0)))
 	s.awaitCondition(t, "Degraded", "False", "AsExpected", "")
 }

@@ -218,7 +218,8 @@ func (r *Reconciler) pods(ctx context.Context, nodes []corev1.Node) ([]condition
 			since = pod.DeletionTimestamp.Time
 		}
 		found = append(found, condition.Pod{Name: pod.Name, Node: pod.Spec.NodeName,
-			Intended: intendedFor(pod), Since: since, Agent: isAgent(pod), Terminating: terminating, Failure: failureOf(pod), NodeReady: ready[pod.Spec.NodeName]})
+			Intended: intendedFor(pod), Since: since, Agent: isAgent(pod), Terminating: terminating, Failure: failureOf(pod),
+			NodeReady: ready[pod.Spec.NodeName]})
 	}
 	slices.SortFunc(found, func(a, b condition.Pod) int { return strings.Compare(a.Name, b.Name) })
 	return found, nil

@@ -106,8 +106,8 @@ func trimPod(o any) (any, error) {
 	return trimmed, nil
 }
 
-// trimNode keeps labels, taints, readiness, the annotation on who attaches, and what the kubelet says of volumes, of its
-// boot and of its operating system.
+// trimNode keeps labels, taints, readiness, the annotation on who attaches, and what the kubelet says of volumes, of
+// its boot and of its operating system.
 func trimNode(o any) (any, error) {
 	node, ok := o.(*corev1.Node)
 	if !ok {

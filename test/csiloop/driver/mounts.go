@@ -71,8 +71,8 @@ func shown(info *mountinfo.Info, devices []loopdev.Device) (loopdev.Device, bool
 	return loopdev.Device{}, false
 }
 
-// mountsOf returns the paths at which any of the devices is mounted, except one. The twins of that one, which the kernel
-// makes where its directory is at two paths, end with it.
+// mountsOf returns the paths at which any of the devices is mounted, except one. The twins of that one, which the
+// kernel makes where its directory is at two paths, end with it.
 func mountsOf(devices []loopdev.Device, except string) ([]string, error) {
 	if real, err := resolve(except); err == nil {
 		except = real
