@@ -29,6 +29,9 @@ import (
 // operatorName is the name of the operator's Deployment, account, roles and bindings.
 const operatorName = "hawser-operator"
 
+// quotaName is the name of the quota for the pods of the operator, the manager and the agents.
+const quotaName = "hawser-critical-pods"
+
 // The labels by which OLM v1 names the extension that an object belongs to.
 const (
 	ownerKindLabel = "olm.operatorframework.io/owner-kind"
@@ -56,14 +59,15 @@ type guards struct{ cache.Cache }
 // GetCache lets the manager start it with its other caches.
 func (g guards) GetCache() cache.Cache { return g.Cache }
 
-// ownKinds are those of the operator's own objects, which all have one name. The namespace is among them only if it is
-// Hawser's own: another may be shared.
+// ownKinds are those of the operator's own objects, of which it has one of each kind. The namespace is among them only
+// if it is Hawser's own: another may be shared.
 func ownKinds(namespace string) map[schema.GroupVersionKind]types.NamespacedName {
 	cluster := types.NamespacedName{Name: operatorName}
 	inside := types.NamespacedName{Namespace: namespace, Name: operatorName}
 	kinds := map[schema.GroupVersionKind]types.NamespacedName{
 		operatorDeployment: inside,
 		corev1.SchemeGroupVersion.WithKind("ServiceAccount"):     inside,
+		corev1.SchemeGroupVersion.WithKind("ResourceQuota"):      {Namespace: namespace, Name: quotaName},
 		rbacv1.SchemeGroupVersion.WithKind("Role"):               inside,
 		rbacv1.SchemeGroupVersion.WithKind("RoleBinding"):        inside,
 		rbacv1.SchemeGroupVersion.WithKind("ClusterRole"):        cluster,

@@ -50,7 +50,7 @@ package operator
 // +kubebuilder:rbac:groups="",resources=services,resourceNames=hawser-manager-metrics,verbs=get;create;patch,namespace=hawser-system
 // +kubebuilder:rbac:groups="",resources=serviceaccounts,resourceNames=hawser-agent;hawser-manager;hawser-metrics-scraper,verbs=get;create;patch,namespace=hawser-system
 // +kubebuilder:rbac:groups="",resources=secrets,resourceNames=hawser-metrics-scraper,verbs=create;patch,namespace=hawser-system
-// +kubebuilder:rbac:groups="",resources=resourcequotas,resourceNames=hawser-critical-pods,verbs=create;patch,namespace=hawser-system
+// +kubebuilder:rbac:groups="",resources=resourcequotas,resourceNames=hawser-critical-pods,verbs=list;watch;create;patch,namespace=hawser-system
 // +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=list;watch,namespace=hawser-system
 // +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,resourceNames=hawser-manager,verbs=get;create;patch,namespace=hawser-system
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=networkpolicies,verbs=list;watch,namespace=hawser-system

@@ -102,7 +102,7 @@ func wrongOrders(overlay string) []wrongOrder {
 			needs("clusterroles hawser-operator"), needs("clusterrolebindings hawser-operator"),
 			needs("roles hawser-operator"), needs("rolebindings hawser-operator")}},
 		{"everything at once", []string{"-k", overlay}, []string{first, needs("namespaces hawser-system"),
-			needs("deployments hawser-operator")}},
+			needs("deployments hawser-operator"), needs("resourcequotas hawser-critical-pods")}},
 	}
 }
 
