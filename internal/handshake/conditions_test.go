@@ -143,6 +143,25 @@ func TestEachConditionOfWhatTheKubeletNeedsCounts(t *testing.T) {
 	})
 }
 
+func TestEachConditionOfReleasingTheIntentOfANodeWithoutAnAgentCounts(t *testing.T) {
+	var p Protocol
+	blank := Node{Exists: true, Blank: true}
+	check(t, []verdict{
+		{"nothing was ever reported", p.MayReleaseUnheard(blank, false, false), GuardNone},
+		{"an agent has a Lease", p.MayReleaseUnheard(blank, true, false), GuardNoLease},
+		{"and has reported nothing of the volume", p.MayReleaseUnheard(Node{Exists: true}, true, false), GuardNone},
+		{"the API was restored", p.MayReleaseUnheard(blank, false, true), GuardNotRestored},
+		{"there is no state", p.MayReleaseUnheard(Node{Blank: true}, false, false), GuardHolderDetached},
+		{"an entry is Attached", p.MayReleaseUnheard(with(blank, func(n *Node) { n.Entry.State = Attached }), false, false),
+			GuardHolderDetached},
+		{"or Detaching", p.MayReleaseUnheard(with(blank, func(n *Node) { n.Entry.State = Detaching }), false, false),
+			GuardHolderDetached},
+		{"it is in use", p.MayReleaseUnheard(Node{Exists: true, Use: Use{InUse: true}}, true, false), GuardNotInUse},
+		{"also where that was declared to be over",
+			p.MayReleaseUnheard(declare(Node{Exists: true, Use: Use{UID: "u1", InUse: true}}, "u1"), true, false), GuardNotInUse},
+	})
+}
+
 func TestEachConditionOfTheAgentsActsCounts(t *testing.T) {
 	var p Protocol
 	check(t, []verdict{

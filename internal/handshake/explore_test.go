@@ -99,6 +99,9 @@ func TestEachGuardOfTheProtocolIsNeeded(t *testing.T) {
 		{GuardUsedElsewhere, restoreExclusiveWorld, I3},
 		{GuardAgentSilent, assertWorld, I9},
 		{GuardContradicted, assertWorld, I9},
+		{GuardNoLease, agentlessWorld, I6},
+		{GuardHolderDetached, agentlessWorld, I6},
+		{GuardNotRestored, agentlessRestoreWorld, I6},
 	} {
 		delete(missing, test.guard)
 		t.Run(string(test.guard)+", "+test.world.name, func(t *testing.T) {
@@ -167,6 +170,7 @@ func TestEachWayOfReadingAndWritingIsNeeded(t *testing.T) {
 		{effectOrderLease, assertWorld, I9},
 		{effectSessionWrites, assertWorld, I9},
 		{effectRecordKept, assertWorld, I9},
+		{effectUnheardCAS, agentlessRestoreWorld, I6},
 	} {
 		t.Run(string(test.effect), func(t *testing.T) {
 			t.Parallel()

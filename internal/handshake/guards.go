@@ -49,6 +49,10 @@ const (
 	GuardHeard Guard = "Heard"
 	// GuardUsedElsewhere: what an agent uses on one node is not confirmed as another node's.
 	GuardUsedElsewhere Guard = "UsedElsewhere"
+	// GuardNoLease: an agent that has a Lease and did not report to this NodeVolumeState may use anything.
+	GuardNoLease Guard = "NoLease"
+	// GuardNotRestored: after a restore neither a NodeVolumeState nor a Lease says what the node did.
+	GuardNotRestored Guard = "NotRestored"
 	// GuardAttachmentGone: an entry is not removed and a node not fenced while the attachment is there.
 	GuardAttachmentGone Guard = "AttachmentGone"
 )

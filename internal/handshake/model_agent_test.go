@@ -97,6 +97,11 @@ func (st *stepper) agentActs(n int) {
 		}
 		return
 	}
+	if st.agentless && h.reported && !h.leased {
+		s := st.from
+		s.node[n].leased = true
+		st.emit(act{kind: actLease, node: uint8(n)}, s)
+	}
 	if h.exists && (!h.reported || !h.booted) {
 		st.report(n)
 		return
@@ -165,6 +170,10 @@ func (st *stepper) write(n int, a act, kind writeKind, uid uint8) {
 func (st *stepper) setInUse(n int) {
 	h := &st.from.node[n]
 	uid := h.entry.uid
+	// No manager confirms the session of an agent that it has not heard.
+	if st.agentless && !h.leased {
+		return
+	}
 	if !h.exists || uid == 0 || h.use == (useState{uid: uid, inUse: true}) && h.acked {
 		return
 	}

@@ -47,8 +47,9 @@ func (m *model) start() state {
 	var s state
 	for i := range m.nodes {
 		s.node[i].exists = true
-		s.node[i].up = true
-		s.node[i].reported, s.node[i].booted = !m.unreported, !m.unreported
+		s.node[i].up = !m.agentless
+		reported := !m.unreported && !m.agentless
+		s.node[i].reported, s.node[i].booted = reported, reported
 		if m.kubelet && m.reboot {
 			s.node[i].kubelet.boot, s.node[i].kubelet.named, s.node[i].kubelet.said = 1, 1, 1
 		}

@@ -80,10 +80,52 @@ func (st *stepper) decideRelease(l, n int) {
 	st.emit(act{actDecideRelease, uint8(n), uint8(l), 0}, s)
 }
 
+// decideReleaseUnheard: the leader reads the state of a node whose agent it does not hear.
+func (st *stepper) decideReleaseUnheard(l, n int) {
+	h := &st.from.node[n]
+	if !st.agentless || h.intent.phase != intentDeleting ||
+		st.rules.MayReleaseUnheard(h.view(), false, false) != GuardNone {
+		return
+	}
+	s := st.from
+	s.leader[l] = leader{pc: unheard, node: uint8(n)}
+	st.emit(act{actReadUnheard, uint8(n), uint8(l), 0}, s)
+}
+
+// releaseUnheard: it reads the agent's Lease, and writes at the version of the state that it has read. After a restore
+// only what the agent has reported since, or any agent before the Lease was read, can be known.
+func (st *stepper) releaseUnheard(i int, l leader) {
+	s := st.from
+	h := &s.node[l.node]
+	var broken Invariant
+	if l.pc == unheard {
+		if st.rules.MayReleaseUnheard(h.view(), h.leased, s.restored.reported) != GuardNone {
+			return
+		}
+		if h.intent.published && s.restored.reported {
+			broken = I6
+		}
+		s.leader[i].pc = releasingUnheard
+		st.out = append(st.out, next{act: act{actReadLease, l.node, uint8(i), 0}, state: s, broken: broken})
+		return
+	}
+	if h.intent.published && h.reported && !h.between {
+		broken = I6
+	}
+	st.wroteState(&s, int(l.node))
+	s.leader[i] = leader{pc: releasing, node: l.node}
+	st.out = append(st.out, next{act: act{actWriteUnheard, l.node, uint8(i), 0}, state: s, broken: broken})
+}
+
 // intentGone ends what waits to be written to that object: its version, and its UID, never come back.
 func (st *stepper) intentGone(s *state, n int) {
 	for i := range s.leader {
-		if s.leader[i].pc == releasing && int(s.leader[i].node) == n {
+		switch s.leader[i].pc {
+		case releasing, unheard, releasingUnheard:
+		default:
+			continue
+		}
+		if int(s.leader[i].node) == n {
 			s.leader[i] = leader{}
 		}
 	}

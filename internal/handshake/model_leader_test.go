@@ -64,6 +64,7 @@ func (st *stepper) leaderActs(i int) {
 			}
 			if st.intents {
 				st.decideRelease(i, n)
+				st.decideReleaseUnheard(i, n)
 			}
 		}
 		if st.exclusive {
@@ -89,6 +90,8 @@ func (st *stepper) leaderActs(i int) {
 		s.node[l.node].intent.phase = intentAbsent
 		st.intentGone(&s, int(l.node))
 		st.emit(act{actReleaseIntent, l.node, uint8(i), 0}, s)
+	case unheard, releasingUnheard:
+		st.releaseUnheard(i, l)
 	case relying:
 		st.rely(i, l)
 	case listing, list, unlisted, unlistedInUse, awaiting:

@@ -19,6 +19,8 @@ type saved struct {
 	use              useState
 	booted           bool
 	declared         uint64
+	leased           bool
+	intent           intentPhase
 }
 
 // backup of the whole API.
@@ -31,14 +33,19 @@ type backup struct {
 // lost connection, of an agent and of a manager's Lease watch: what a restore leaves behind in processes that go on.
 type restoredState struct {
 	backup backup
-	// done: the API was restored.
-	done bool
+	// done: the API was restored; reported: an agent, of this or another node, has said so.
+	done, reported bool
 }
 
 // restoreActs: the backup, the restore, and what agents and managers do to find back to each other.
 func (st *stepper) restoreActs() {
 	st.takeBackup()
 	st.restoreBackup()
+	if r := st.from.restored; st.agentless && r.done && !r.reported {
+		s := st.from
+		s.restored.reported = true
+		st.emit(act{kind: actReportRestore}, s)
+	}
 	for n := range st.nodes {
 		st.hear(n)
 		st.confirm(n)
@@ -57,6 +64,10 @@ func (st *stepper) takeBackup() {
 	b.taken, b.lock = true, s.lock
 	for n := range st.nodes {
 		h := &s.node[n]
+		// Later ones are those of the other worlds with a restore.
+		if st.agentless && h.leased {
+			return
+		}
 		if h.va.terminating() || st.nodes > 1 && (h.va.phase == vaNew || h.va.phase == vaPublished || s.lock.from != 0) {
 			return
 		}
@@ -65,7 +76,7 @@ func (st *stepper) takeBackup() {
 		}
 		b.node[n] = saved{
 			va: h.va, exists: h.exists, reported: h.reported, unconfirmed: h.unconfirmed, entry: h.entry, use: h.use,
-			booted: h.booted, declared: h.declared,
+			booted: h.booted, declared: h.declared, leased: h.leased, intent: h.intent.phase,
 		}
 	}
 	st.fault(act{kind: actBackup}, s)
@@ -83,7 +94,9 @@ func (st *stepper) restoreBackup() {
 		h, was := &s.node[n], b.node[n]
 		h.va, h.exists, h.reported, h.unconfirmed = was.va, was.exists, was.reported, was.unconfirmed
 		h.entry, h.use, h.booted, h.declared = was.entry, was.use, was.booted, was.declared
-		h.late = lateWrite{}
+		h.late, h.leased = lateWrite{}, was.leased
+		h.intent.lost = h.intent.lost || was.intent == intentAbsent && h.intent.phase != intentAbsent
+		h.intent.phase, h.intent.acknowledged = was.intent, false
 		h.unheard = st.without != effectListensAgain
 		if st.without != effectSession {
 			h.acked, h.between = false, true
@@ -190,6 +203,10 @@ var (
 	restoreWorld = world{
 		name: "one node, the API is restored from a backup", nodes: 1, leaders: 2, cuts: true, restore: true,
 		crash: true, calls: true,
+	}
+	agentlessRestoreWorld = world{
+		name: "one node without an agent, an intent, the API is restored", nodes: 1, leaders: 1, cuts: true,
+		restore: true, intents: true, agentless: true,
 	}
 	restoreExclusiveWorld = world{
 		name: "two nodes, exclusive volume, the API is restored from a backup", nodes: 2, leaders: 1, cuts: true,

@@ -149,6 +149,9 @@ type nodeState struct {
 	// away is the other machine of the node's name (only in worlds with two).
 	away hostState
 
+	// leased: the agent's Lease is there (only in worlds that begin without an agent).
+	leased bool
+
 	// dead: the machine never comes back; at best there will be a new one of its name.
 	dead bool
 	// declared is the set of UIDs that an administrator has declared released. It stays a UID's whole life: what a
@@ -227,23 +230,25 @@ type lockState struct {
 type pc uint8
 
 const (
-	idle          pc = iota
-	attaching        // has made some of the reads before Attached
-	attached         // is about to write Attached
-	marking          // is about to write Detaching (only where compare-and-swap is left out)
-	deleting         // is about to DELETE
-	moving           // is about to move the lock
-	collecting       // is about to delete the lock (only where the delete carries no version)
-	fencing          // has read the lock that is being moved
-	fence            // is about to write the fence
-	fenced           // is about to clear MovedFrom
-	releasing        // is about to take the finalizer off the intent
-	listing          // has read the Node
-	list             // is about to put the volume into volumesAttached
-	unlisted         // has taken the volume out of volumesAttached
-	unlistedInUse    // has taken it out while the kubelet lists it in use
-	awaiting         // waits for the agent to check
-	relying          // has read the taint and the Lease (only where the state is read after them)
+	idle             pc = iota
+	attaching           // has made some of the reads before Attached
+	attached            // is about to write Attached
+	marking             // is about to write Detaching (only where compare-and-swap is left out)
+	deleting            // is about to DELETE
+	moving              // is about to move the lock
+	collecting          // is about to delete the lock (only where the delete carries no version)
+	fencing             // has read the lock that is being moved
+	fence               // is about to write the fence
+	fenced              // is about to clear MovedFrom
+	releasing           // is about to take the finalizer off the intent
+	listing             // has read the Node
+	list                // is about to put the volume into volumesAttached
+	unlisted            // has taken the volume out of volumesAttached
+	unlistedInUse       // has taken it out while the kubelet lists it in use
+	awaiting            // waits for the agent to check
+	unheard             // has read the state of a node whose agent is not heard
+	releasingUnheard    // has read its Lease too, and is about to write to the state
+	relying             // has read the taint and the Lease (only where the state is read after them)
 )
 
 // leader is one process of the cluster controller with all it keeps between two requests.
@@ -296,7 +301,7 @@ func (n *nodeState) view() Node {
 		return Node{}
 	}
 	return Node{
-		Exists: true, Reported: n.reported && !n.unheard, Unconfirmed: n.unconfirmed, Silent: n.said.silent,
+		Exists: true, Reported: n.reported && !n.unheard, Blank: !n.reported, Unconfirmed: n.unconfirmed, Silent: n.said.silent,
 		Looked:      n.entry.looked,
 		LookedAgain: n.entry.relooked, Boot: bootNames[n.kubelet.said],
 		Entry: Entry{

@@ -107,6 +107,12 @@ const (
 	actReportLook
 	actAskAgain
 	actShutDown
+	// a node without an agent
+	actLease
+	actReadUnheard
+	actReadLease
+	actWriteUnheard
+	actReportRestore
 	// restore
 	actBackup
 	actRestore
@@ -221,6 +227,11 @@ var words = map[actKind]string{
 	actConfirm:          "the manager confirms the session of agent {N}: {S}",
 	actBeginSession:     "agent {N} begins a session: {S}",
 	actAskAgain:         "{L} asks agent {N} to look once more: {S}",
+	actLease:            "agent {N} creates its Lease",
+	actReadUnheard:      "{L} reads {S}",
+	actReadLease:        "{L} reads that agent {N} has no Lease",
+	actWriteUnheard:     "{L} writes to the state of {N}: {S}",
+	actReportRestore:    "an agent reports the restore",
 	actTaint:            "someone sets the out-of-service taint on Node {N}",
 	actUntaint:          "someone removes the out-of-service taint from Node {N}",
 	actRecordTaint:      "a manager records what Node {N} carries: {S}",

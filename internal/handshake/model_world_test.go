@@ -60,6 +60,8 @@ type world struct {
 	asserts bool
 	// machines: there may be two of one name.
 	machines bool
+	// agentless: in the beginning there is no agent, and it may begin with any step.
+	agentless bool
 	// collect: locks that nothing needs are given up and deleted.
 	collect bool
 }
@@ -103,6 +105,7 @@ const (
 	effectOrderLease    effect = "state read before Lease"
 	effectSessionWrites effect = "a session begins with a write"
 	effectRecordKept    effect = "the record of a taint outlives the manager"
+	effectUnheardCAS    effect = "what lets an intent go is written at the version that was read"
 )
 
 // model is a world and what is left out of the protocol.
@@ -192,7 +195,10 @@ func (st *stepper) wroteState(s *state, n int) {
 			if l.stateWasRead(st.readOrder()) {
 				*l = leader{}
 			}
-		case attached, marking, fence:
+		case attached, marking, fence, unheard, releasingUnheard:
+			if l.pc == releasingUnheard && st.without == effectUnheardCAS {
+				continue
+			}
 			*l = leader{}
 		}
 	}

@@ -32,6 +32,10 @@ var (
 		name: "one node, an intent and a state that are lost", nodes: 1, leaders: 1, cuts: true,
 		crash: true, late: true, reboot: true, force: true, intents: true, lost: true,
 	}
+	agentlessWorld = world{
+		name: "one node without an agent, an intent and a state that are lost", nodes: 1, leaders: 1, cuts: true,
+		crash: true, intents: true, lost: true, agentless: true,
+	}
 
 	kubeletWorld = world{name: "one node, the kubelet publishes", nodes: 1, leaders: 2,
 		cuts: true, kubelet: true}
@@ -77,7 +81,7 @@ var (
 		deadKubeletWorld, rebootWorld,
 		restoreWorld, restoreExclusiveWorld, sharedWorld, crashWorld, forceWorld, collectWorld, collectForceWorld,
 		declareLostWorld, declareIntentWorld, declareKubeletWorld, declareExclusiveWorld, deadExclusiveWorld,
-		assertWorld, assertExclusiveWorld,
+		assertWorld, assertExclusiveWorld, agentlessWorld, agentlessRestoreWorld,
 	}
 )
 

@@ -191,3 +191,17 @@ func (p Protocol) MayReleaseIntent(n Node, acknowledged, evidence bool) Guard {
 		p.refuse(GuardNotInUse, !n.InUse()),
 	)
 }
+
+// MayReleaseUnheard reports whether the release finalizer may be taken off an intent that is being deleted on a node
+// whose agent is not heard, as where none ever ran. The caller has read, live and in this order, n and the agent's
+// Lease, which leased says is there, and restored says that any agent has reported a restore. The caller then writes
+// to n, at the version of n, before it takes the finalizer off: a session that had begun meanwhile voids that write.
+// An agent has its Lease before it takes a volume into use, and does not publish for an intent that is being deleted.
+func (p Protocol) MayReleaseUnheard(n Node, leased, restored bool) Guard {
+	return first(
+		p.refuse(GuardNoLease, !n.Blank || !leased),
+		p.refuse(GuardNotRestored, !restored),
+		p.refuse(GuardHolderDetached, n.Exists && n.Entry.State == Absent),
+		p.refuse(GuardNotInUse, !n.Use.InUse),
+	)
+}

@@ -101,6 +101,8 @@ type Node struct {
 	// Reported: the agent has reported under the object's present UID. To the manager it counts only if it has heard the
 	// agent since it began to listen, and n is no older than what it heard.
 	Reported bool
+	// Blank: no agent has written to this NodeVolumeState yet.
+	Blank bool
 	// Unconfirmed: the agent began a session, and the manager has not confirmed it yet.
 	Unconfirmed bool
 	// Silent: the manager has marked the agent as unreachable, and the agent has written nothing since. A session begins

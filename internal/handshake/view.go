@@ -29,6 +29,7 @@ func NodeOf(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) Node {
 		Exists:   true,
 		Reported: nvs.Status.Protocol.ObservedUID != "" && nvs.Status.Protocol.ObservedUID == nvs.UID,
 
+		Blank:       blank(nvs),
 		Unconfirmed: nvs.Status.Protocol.Session != nvs.Spec.Protocol.ConfirmedSession,
 	}
 	n.Silent = Silent(nvs)
@@ -52,6 +53,14 @@ func NodeOf(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) Node {
 		n.Use = Use{UID: v.AttachmentUID, InUse: v.InUse, Waiting: v.Waiting, Foreign: v.Machine != nil}
 	}
 	return n
+}
+
+// blank reports whether no agent has written to nvs itself, which may be the copy of an earlier one.
+func blank(nvs *volumesv1alpha1.NodeVolumeState) bool {
+	if p := nvs.Status.Protocol; p.ObservedUID == "" {
+		return p.Session == 0 && p.Reports == 0
+	}
+	return nvs.Status.Protocol.ObservedUID != nvs.UID
 }
 
 // Silent reports whether a manager has marked the agent of nvs as unreachable. The agent takes that back with its next

@@ -51,12 +51,19 @@ func TestANodesViewOfOneVolume(t *testing.T) {
 			volumeState(func(nvs *volumesv1alpha1.NodeVolumeState) {
 				nvs.UID, nvs.Status.ObservedGeneration = "object-2", 3
 			}),
-			Node{Exists: true},
+			Node{Exists: true, Blank: true},
 		},
 		{
 			"never reported",
 			volumeState(func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Status = volumesv1alpha1.NodeVolumeStateStatus{} }),
-			Node{Exists: true},
+			Node{Exists: true, Blank: true},
+		},
+		{
+			"reported, and doubted since",
+			volumeState(func(nvs *volumesv1alpha1.NodeVolumeState) {
+				nvs.Status.Protocol.ObservedUID, nvs.Status.Protocol.Session = "", 1
+			}),
+			Node{Exists: true, Unconfirmed: true},
 		},
 		{
 			"the agent has looked since the volume was unlisted",

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/liveness"
 )
 
 // TestADeletedIntentOfAPodReportsWhatItWaitsFor: with a policy it stays until the kubelet has released the volume, and
@@ -46,4 +47,23 @@ func TestADeletedIntentOfAPodReportsWhatItWaitsFor(t *testing.T) {
 	w.agent(t, "slow")
 	w.kubeletUses(t, "slow")
 	gone(t, w, intent)
+}
+
+func TestAnIntentOnANodeWithoutAnAgentCanBeDeleted(t *testing.T) {
+	w := newWorld(t)
+	c := newStepClock()
+	w.manage(t, managerOptions{clock: c})
+	w.bareNode(t, "agentless")
+	w.volume(t, "agentless", volumeOptions{})
+	intent := w.intent(t, "agentless", "agentless", "agentless")
+	w.reason(t, intent, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonWaitingForAgent)
+	c.advance(liveness.DefaultDuration)
+	w.delete(t, intent)
+	gone(t, w, intent)
+
+	// One that comes later is served as any other.
+	w.agent(t, "agentless")
+	later := w.intent(t, "agentless-later", "agentless", "agentless")
+	w.attached(t, later)
+	w.releaseAndDetach(t, later, "agentless")
 }

@@ -180,6 +180,7 @@ func (c *Controller) awaitEvidence(ctx context.Context, f *decision.Facts) (time
 	for _, n := range f.Nodes {
 		due, err := c.outages().await(ctx, n, decision.EvidenceDue(f, c.Protocol, n))
 		wait, failures = sooner(wait, due), append(failures, err)
+		wait = sooner(wait, decision.UnheardDue(f, c.Protocol, n))
 	}
 	return wait, errors.Join(failures...)
 }
@@ -189,6 +190,8 @@ func (c *Controller) act(ctx context.Context, f *decision.Facts, s decision.Step
 	switch s.Act {
 	case decision.Release:
 		return c.release(ctx, s.Node, s.Intents)
+	case decision.ReleaseUnheard:
+		return c.releaseUnheard(ctx, f, s.Node, s.Intents)
 	case decision.Look:
 		return c.live().look(ctx, f, s.Node)
 	case decision.MarkLost:

@@ -63,6 +63,8 @@ func (w outageWatcher) gatherEvidence(
 	}
 	n.Missing, n.Tainted = node == nil, handshake.OutOfService(node) != nil
 	n.Evidence, n.EvidenceDue = w.evidenceOf(n, node, nvs)
+	n.UnheardDue = max(-w.tracker.Silence(n.Name), 0)
+	n.Unheard = n.UnheardDue == 0 && !w.tracker.MayBeRestored()
 	return nil
 }
 
@@ -112,17 +114,23 @@ func (w outageWatcher) spellOf(name string, node *corev1.Node) outage.Spell {
 
 // hear reads the agent's Lease: an agent is not silent because a watch lags.
 func (w outageWatcher) hear(ctx context.Context, node string) error {
+	_, err := w.leased(ctx, node)
+	return err
+}
+
+// leased reports whether the node's agent has a Lease, read live.
+func (w outageWatcher) leased(ctx context.Context, node string) (bool, error) {
 	lease := &coordinationv1.Lease{}
 	key := client.ObjectKey{Namespace: install.Namespace(), Name: volumesv1alpha1.AgentLeasePrefix + node}
 	err := w.reader.Get(ctx, key, lease)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil
+		return false, nil
 	case err != nil:
-		return fmt.Errorf("reading the Lease of node %s: %w", node, err)
+		return false, fmt.Errorf("reading the Lease of node %s: %w", node, err)
 	}
 	w.tracker.Observe(node, lease)
-	return nil
+	return true, nil
 }
 
 // forget drops what was not watched, because the API server did not answer: an agent that could not be heard

@@ -16,6 +16,8 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
+	"github.com/hawser-io/hawser/internal/controller/nodestate"
+	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 // +kubebuilder:rbac:groups=volumes.hawser.io,resources=volumeattachmentintents,verbs=patch
@@ -39,4 +41,35 @@ func (c *Controller) release(ctx context.Context, n *decision.Node, intents []*d
 	}
 	n.Drop(intents)
 	return errors.Join(failures...)
+}
+
+// releaseUnheard releases the intents of a node whose agent is not heard. The write to the node's state makes sure that
+// no agent has begun a session since that was read; one that begins later publishes for no intent that is being
+// deleted.
+func (c *Controller) releaseUnheard(
+	ctx context.Context, f *decision.Facts, n *decision.Node, intents []*decision.Intent,
+) error {
+	guard := handshake.GuardNone
+	nvs, err := c.Writer.Apply(ctx, n.Name, func(
+		ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState,
+	) (nodestate.Change, error) {
+		leased, err := c.outages().leased(ctx, n.Name)
+		if err != nil {
+			return nil, err
+		}
+		guard = c.Protocol.MayReleaseUnheard(handshake.NodeOf(nvs, f.Volume), leased, c.Tracker.MayBeRestored())
+		if guard != handshake.GuardNone {
+			return nil, nil
+		}
+		return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Protocol.Fences++ }, nil
+	})
+	if err != nil {
+		return fmt.Errorf("fencing node %s, which has no agent: %w", n.Name, err)
+	}
+	n.Observe(nvs, f.Volume)
+	if guard != handshake.GuardNone {
+		n.SetWait("", "")
+		return nil
+	}
+	return c.release(ctx, n, intents)
 }

@@ -118,6 +118,13 @@ func (t *Tracker) Restored() bool {
 	return t.ears.restored()
 }
 
+// MayBeRestored reports whether an agent has reported a restore, or could have without being heard.
+func (t *Tracker) MayBeRestored() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.ears.voices == nil || t.ears.restored()
+}
+
 func (e *ears) restored() bool {
 	return slices.ContainsFunc(slices.Collect(maps.Values(e.voices)), func(v voice) bool { return v.restored })
 }

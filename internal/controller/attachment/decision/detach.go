@@ -6,6 +6,8 @@ SPDX-License-Identifier: Apache-2.0
 package decision
 
 import (
+	"time"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -109,8 +111,24 @@ func releaseSteps(f *Facts, p handshake.Protocol, n *Node, kept bool) []Step {
 		return []Step{{Act: Release, Node: n, Intents: intents}}
 	case len(n.Leaving) > 0 && free && !n.Live:
 		return []Step{{Act: Look, Node: n}}
+	case n.Unheard && mayReleaseUnheard(f, p, n):
+		return []Step{{Act: ReleaseUnheard, Node: n, Intents: n.Leaving}}
 	}
 	return nil
+}
+
+// mayReleaseUnheard reports whether nothing that is read here keeps the leaving intents of a node without an agent.
+func mayReleaseUnheard(f *Facts, p handshake.Protocol, n *Node) bool {
+	return len(n.Leaving) > 0 && !n.State.Reported && n.held(f) == nil &&
+		p.MayReleaseUnheard(n.State, false, false) == handshake.GuardNone
+}
+
+// UnheardDue is after how long the leaving intents of a node without an agent may be released; zero if none may.
+func UnheardDue(f *Facts, p handshake.Protocol, n *Node) time.Duration {
+	if n.Unheard || !mayReleaseUnheard(f, p, n) {
+		return 0
+	}
+	return n.UnheardDue
 }
 
 // lost: the attachment that the entry speaks of is not there any more, or is on its way out without us.

@@ -72,6 +72,9 @@ type Node struct {
 	RenamedTo string
 	// EvidenceDue is when there may be evidence; zero when time alone brings none.
 	EvidenceDue time.Duration
+	// Unheard: the node's agent is silent, and no agent reports a restore. UnheardDue is after how long that may be so.
+	Unheard    bool
+	UnheardDue time.Duration
 	// Wait is set when an act on this node was refused in this pass: it is not tried again before something changes.
 	Wait *Wait
 }

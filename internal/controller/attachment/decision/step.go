@@ -12,6 +12,8 @@ type Act string
 const (
 	// Release removes the finalizer of intents that their node has released.
 	Release Act = "Release"
+	// ReleaseUnheard does so on a node whose agent is not heard, and that shows nothing of the volume.
+	ReleaseUnheard Act = "ReleaseUnheard"
 	// Look reads the node's state live, because the next decision must not rest on the cache.
 	Look Act = "Look"
 	// MarkLost writes Detaching for an attachment that is gone or going without us.
