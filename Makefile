@@ -161,6 +161,12 @@ test-upgrade: control-plane ## Upgrade from FROM (a revision, by default the one
 	earlier=$$(hack/upgrade.sh $(FROM)) && HAWSER_TEST_UPGRADE=$$earlier HAWSER_TEST_E2E=hawser \
 		HAWSER_TEST_E2E_DIR=$(DIR)-upgrade go test -v -count=1 -timeout 30m -run '^TestUpgrade' ./test/images
 
+.PHONY: test-karpenter
+test-karpenter: control-plane ## Remove nodes with volumes by the real Karpenter.
+	@hack/build-control-plane.sh karpenter
+	KUBEBUILDER_ASSETS="$(ASSETS)" HAWSER_TEST_KARPENTER=$$(cd hack/localcluster/karpenter && go list -m -f '{{.Dir}}' sigs.k8s.io/karpenter) \
+		go test -v -count=1 -timeout 15m -run '^TestKarpenter' ./test/manager
+
 .PHONY: mutants
 mutants: packages control-plane ## Hold careless changes to the code that keeps data safe against the tests (root, hours). MUTANTS_ARGS="-only plan.go -sample 5".
 	KUBEBUILDER_ASSETS="$(ASSETS)" go run ./hack/mutants $(MUTANTS_ARGS)

@@ -4,7 +4,8 @@
 #
 # Builds the programs of the local cluster from Go modules into .cache/bin: etcd, kube-apiserver,
 # kubectl, kube-controller-manager, kube-scheduler, csi-attacher, csi-provisioner, csi-resizer, csi-sanity. Needs
-# nothing but Go. Only when they are named: kubelet, containerd, containerd-shim-runc-v2, ctr, for nodes that run pods.
+# nothing but Go. Only when they are named: kubelet, containerd, containerd-shim-runc-v2, ctr, for nodes that run pods;
+# and karpenter, with its provider of nodes that are none.
 #
 # Every program carries a stamp of what it was built from, so a second run does nothing and an
 # interrupted one goes on where it stopped. A directory in KUBEBUILDER_ASSETS spares the programs
@@ -80,6 +81,7 @@ version_of() {
 	csi-resizer) say "$CSI_RESIZER_VERSION" ;;
 	csi-sanity) say "$CSI_SANITY_VERSION" ;;
 	containerd | containerd-shim-runc-v2 | ctr) say "$CONTAINERD_VERSION" ;;
+	karpenter) say "$KARPENTER_VERSION" ;;
 	*) fail "no such program: $1" ;;
 	esac
 }
@@ -125,6 +127,10 @@ recipe() {
 		directory+=/csi
 		package=github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity
 		;;
+	karpenter)
+		directory+=/karpenter
+		package=sigs.k8s.io/karpenter/kwok
+		;;
 	containerd | containerd-shim-runc-v2 | ctr)
 		directory+=/containerd
 		package=github.com/containerd/containerd/v2/cmd/$1
@@ -158,7 +164,7 @@ stamp() {
 
 # spared reports whether the program is there in KUBEBUILDER_ASSETS already.
 spared() {
-	case $1 in csi-* | kubelet | containerd* | ctr) return 1 ;; esac
+	case $1 in csi-* | kubelet | containerd* | ctr | karpenter) return 1 ;; esac
 	[[ -n ${KUBEBUILDER_ASSETS:-} && -x $KUBEBUILDER_ASSETS/$1 && ! $KUBEBUILDER_ASSETS -ef $bin ]]
 }
 
@@ -190,6 +196,7 @@ agree "$module/csi/go.mod" github.com/kubernetes-csi/external-attacher/v4 "$CSI_
 agree "$module/provisioning/go.mod" github.com/kubernetes-csi/external-provisioner/v5 "$CSI_PROVISIONER_VERSION"
 agree "$module/provisioning/go.mod" github.com/kubernetes-csi/external-resizer "$CSI_RESIZER_VERSION"
 agree "$module/csi/go.mod" github.com/kubernetes-csi/csi-test/v5 "$CSI_SANITY_VERSION"
+agree "$module/karpenter/go.mod" sigs.k8s.io/karpenter "$KARPENTER_VERSION"
 agree "$module/containerd/go.mod" github.com/containerd/containerd/v2 "$CONTAINERD_VERSION"
 
 if [[ ${1:-} == --agree ]]; then

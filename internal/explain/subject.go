@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/explain/catalog"
@@ -106,8 +107,11 @@ func (w *walk) users(v *facts.Volume) {
 // nodeSubject explains a node and everything on it that waits.
 func (w *walk) nodeSubject() {
 	name := w.f.Subject.Name
-	w.node(name)
 	n, _ := w.f.NodeOf(name)
+	if n.Node.Found && n.Node.Value.DeletionTimestamp != nil {
+		w.keepers(&n)
+	}
+	w.node(name)
 	w.under(func() {
 		if n.State.Found {
 			w.entries(&n)
@@ -124,6 +128,29 @@ func (w *walk) nodeSubject() {
 	}
 	if w.f.NodeIntents.Cut || w.f.NodePods.Cut {
 		w.find(about{object: w.f.Subject, reason: catalog.Partial, detail: "the node has many intents or pods"})
+	}
+}
+
+// keepers reports what the deletion of the Node waits for. The intents of pods end with their pods.
+func (w *walk) keepers(n *facts.Node) {
+	for i := range w.f.NodeIntents.Items {
+		intent := &w.f.NodeIntents.Items[i]
+		owner := metav1.GetControllerOf(intent)
+		if intent.DeletionTimestamp == nil && intent.Spec.OnNodeDeletion != volumesv1alpha1.OnNodeDeletionRelease &&
+			(owner == nil || owner.Kind != facts.KindPod) {
+			w.find(about{reason: catalog.IntentKeepsNode, since: n.Node.Value.DeletionTimestamp.Time,
+				object: facts.Ref{Kind: facts.KindIntent, Namespace: intent.Namespace, Name: intent.Name}})
+		}
+	}
+	if !n.State.Found {
+		return
+	}
+	for i := range n.State.Value.Spec.Attachments {
+		e := &n.State.Value.Spec.Attachments[i]
+		if e.DetachedTime != nil && e.Evidence != nil && e.Evidence.Type != volumesv1alpha1.EvidenceAgentReleased {
+			w.find(about{reason: catalog.ForcedAwayKeepsNode, since: e.DetachedTime.Time, places: at("node", n.Name),
+				object: facts.Ref{Kind: facts.KindAttachment, Name: e.AttachmentName}})
+		}
 	}
 }
 

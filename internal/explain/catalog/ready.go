@@ -23,6 +23,10 @@ const (
 	ManagerSilent = "ManagerSilent"
 	// StateMissing means that the node has no NodeVolumeState.
 	StateMissing = "NodeStateMissing"
+	// IntentKeepsNode means that the deletion of a Node waits for an intent there.
+	IntentKeepsNode = "IntentKeepsNode"
+	// ForcedAwayKeepsNode means that it waits for a VolumeAttachment that is kept after a forced detach.
+	ForcedAwayKeepsNode = "ForcedAwayKeepsNode"
 	// Orphaned means that a publication has no intent.
 	Orphaned = "OrphanedPublication"
 	// DetachStuck means that a detach does not succeed.

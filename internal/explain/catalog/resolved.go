@@ -113,4 +113,15 @@ var resolved = []Entry{
 		Way:  "Apply the policies again. If the message names two, remove the second installation of Hawser.",
 		Run: []string{"kubectl get validatingadmissionpolicies,validatingadmissionpolicybindings",
 			"kubectl apply -k config/admission"}},
+	{Code: "HWS121", Reason: IntentKeepsNode, Level: Problem, Depth: Root, Acts: Author,
+		Says: "The Node is being deleted. The intent keeps its volume there, and an autoscaler waits for that.",
+		Way:  "Delete the intent, or set onNodeDeletion: Release, with which it goes with its Node.",
+		Run: []string{"kubectl delete vai {intent} -n {namespace}",
+			"kubectl patch vai {intent} -n {namespace} --type=merge -p '{\"spec\":{\"onNodeDeletion\":\"Release\"}}'"}},
+	{Code: "HWS122", Reason: ForcedAwayKeepsNode, Level: Problem, Depth: Root, Acts: Cluster,
+		Says: "The Node is being deleted. A volume was detached from it by force, and its VolumeAttachment stays until the " +
+			"agent reports. An autoscaler waits for that.",
+		Way: "Bring the agent of the node back. If the machine is off for good, declare the attachment released: " +
+			"docs/operate.md, \"Nodes that an autoscaler removes\".",
+		Run: []string{"kubectl hawser declare-released {node} --all-stuck --reason=... --dry-run"}},
 }
