@@ -88,6 +88,17 @@ type DetachDefaults struct {
 	// +kubebuilder:validation:XValidation:rule="self != '' && self.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$') && duration(self) >= duration('1h') && duration(self) <= duration('8760h')",message="forgetGoneNodesAfter must be a duration from 1h to 8760h, in hours, minutes and seconds such as 24h"
 	// +optional
 	ForgetGoneNodesAfter *metav1.Duration `json:"forgetGoneNodesAfter,omitempty"`
+
+	// releaseSetsOnTaints are keys of taints, such as one that an autoscaler sets before it deletes a Node. A set of
+	// intents deletes its intent on a Node with such a taint, and creates it again when the taint is gone. Empty: none.
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=316
+	// +kubebuilder:validation:items:Pattern=`^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`
+	// +kubebuilder:validation:XValidation:rule="self.all(t, !t.startsWith('node.cluster.x-k8s.io/'))",message="taints of node.cluster.x-k8s.io are on Nodes that are in use"
+	// +optional
+	ReleaseSetsOnTaints []string `json:"releaseSetsOnTaints,omitempty"`
 }
 
 // VerificationEndpoint is the controller service of a driver that the manager can reach.

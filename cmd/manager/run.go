@@ -11,6 +11,7 @@ import (
 	"flag"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -42,6 +43,7 @@ type options struct {
 	podIntents    string
 	forceDetach   time.Duration
 	forgetGone    time.Duration
+	releaseTaints []string
 	endpoints     verify.Endpoints
 	verifyPeriod  time.Duration
 	leaderElectNS string
@@ -69,6 +71,12 @@ func (o *options) addFlags(flags *flag.FlagSet) {
 		"declare released what was forced away from a Node that has been gone for this long (at least 1h); 0 for never. "+
 			"Warning: the machine must not return under that name with the volume still mounted. "+
 			"Requires the role of config/forget-gone-nodes")
+	flags.Func("release-sets-on-taints",
+		"keys of taints, with commas between them: a set of intents deletes its intent on a Node with such a taint",
+		func(keys string) error {
+			o.releaseTaints = strings.FieldsFunc(keys, func(r rune) bool { return r == ',' })
+			return nil
+		})
 	o.endpoints = verify.Endpoints{}
 	flags.Var(o.endpoints, "csi-endpoint", "DRIVER=unix:///PATH: a reachable controller service of a driver, to compare "+
 		"with the volumes that it reports as published; may be repeated")
@@ -150,8 +158,8 @@ const leastForgetGone = time.Hour
 // controllers converts the flags to the controllers' options.
 func (o options) controllers() (controller.Options, error) {
 	options := controller.Options{AttachMode: controller.AttachMode(o.attachMode), ForceDetachAfter: o.forceDetach,
-		ForgetGoneNodesAfter: o.forgetGone,
-		Endpoints:            o.endpoints, VerifyPeriod: o.verifyPeriod, Clock: clock.RealClock{}}
+		ForgetGoneNodesAfter: o.forgetGone, ReleaseSetsOnTaints: o.releaseTaints,
+		Endpoints: o.endpoints, VerifyPeriod: o.verifyPeriod, Clock: clock.RealClock{}}
 	replace := options.AttachMode == controller.Replace
 	if !replace && options.AttachMode != controller.Coexist {
 		return options, fmt.Errorf("attach mode %q is not known; there are %s and %s",

@@ -53,6 +53,8 @@ type Options struct {
 	ForceDetachAfter time.Duration
 	// ForgetGoneNodesAfter is when what was forced away from a Node that is gone is declared released; 0 is never.
 	ForgetGoneNodesAfter time.Duration
+	// ReleaseSetsOnTaints are the keys of taints on which sets of intents let a Node go.
+	ReleaseSetsOnTaints []string
 	// Endpoints of drivers' controller services, which are asked every VerifyPeriod what they have published; 0 is never.
 	Endpoints    verify.Endpoints
 	VerifyPeriod time.Duration
@@ -100,6 +102,7 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 		"intent": &intent.Controller{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Reporter: reporter},
 		"intent set": &intentset.Controller{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: o.Clock,
+			ReleaseTaints: o.ReleaseSetsOnTaints,
 		},
 		"claim": &claim.Controller{Client: mgr.GetClient(), Slots: work},
 		"node": &node.Controller{

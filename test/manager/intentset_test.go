@@ -19,9 +19,10 @@ import (
 // TestASetOfIntents runs every scenario of a set on one control plane.
 func TestASetOfIntents(t *testing.T) {
 	w := newWorld(t)
-	requests, _ := w.manage(t, managerOptions{})
+	requests, _ := w.manage(t, managerOptions{releaseTaints: []string{"example.com/going"}})
 	t.Run("a set follows the nodes", func(t *testing.T) { aSetFollowsTheNodes(t, w, requests) })
 	t.Run("what is to go with its node lets an autoscaler end", func(t *testing.T) { theNodeOfAnAutoscaler(t, w) })
+	t.Run("a listed taint has a set let its node go", func(t *testing.T) { aListedTaintHasASetLetItsNodeGo(t, w) })
 	t.Run("a set waits for a volume that is attached already", func(t *testing.T) {
 		aSetTakesUpAVolumeThatIsAttachedAlready(t, w)
 	})
@@ -121,6 +122,41 @@ func aSetTakesUpAVolumeThatIsAttachedAlready(t *testing.T, w *world) {
 
 // theNodeOfAnAutoscaler has its finalizer until nothing is attached to the node. The set and one author let go by
 // themselves, another author is waited for.
+// aListedTaintHasASetLetItsNodeGo, and take it up again once the taint is gone. Another taint, or another intent, changes
+// nothing.
+func aListedTaintHasASetLetItsNodeGo(t *testing.T, w *world) {
+	const name = "tainted-set"
+	w.volume(t, name, shared())
+	w.volume(t, name+"-author", shared())
+	w.node(t, name)
+	w.pool(t, name, name)
+	set, author := newSet(name, name, name), newIntent(name+"-author", name, name+"-author")
+	author.Spec.ReadOnly, author.Spec.OnNodeDeletion = true, volumesv1alpha1.OnNodeDeletionRelease
+	w.create(t, set, author)
+	w.awaitSet(t, set, 1)
+	until(t, w, author, "the intent is Ready", isReady)
+	taint := func(keys ...string) {
+		node := nodeNamed(name)
+		w.change(t, node, func() {
+			node.Spec.Taints = nil
+			for _, key := range keys {
+				node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule})
+			}
+		})
+	}
+	first := until(t, w, intentOf(name, name), "the intent exists", exists).UID
+	taint("example.com/other")
+	taint("example.com/other", "example.com/going")
+	gone(t, w, attachmentOf(name, name))
+	w.awaitSet(t, set, 0)
+	taint("example.com/other")
+	w.awaitSet(t, set, 1)
+	if again := until(t, w, intentOf(name, name), "the intent exists", exists); again.UID == first {
+		t.Errorf("intent %s after its node was tainted: UID %s, want another one", again.Name, again.UID)
+	}
+	until(t, w, author, "the author's intent stayed", isReady)
+}
+
 func theNodeOfAnAutoscaler(t *testing.T, w *world) {
 	const name = "scaled"
 	for _, claim := range []string{"of-set", "goes", "stays"} {

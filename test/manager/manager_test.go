@@ -46,6 +46,8 @@ type managerOptions struct {
 	forceDetachAfter time.Duration
 	// forgetGoneAfter is the policy for Nodes that are gone.
 	forgetGoneAfter time.Duration
+	// releaseTaints are the taints on which sets let a Node go.
+	releaseTaints []string
 	// policies is for a manager that has its own account and checks whether its admission policies are in force.
 	policies *policy.Gate
 	// metrics of the manager go here, if anywhere.
@@ -103,7 +105,8 @@ func (w *world) start(
 	}
 	if err := controller.Register(ctx, mgr, controller.Options{
 		AttachMode: cmp.Or(o.attachMode, controller.Coexist), PodIntents: o.podIntents || o.attachMode == controller.Replace,
-		ForceDetachAfter: o.forceDetachAfter, ForgetGoneNodesAfter: o.forgetGoneAfter, Clock: o.clock, Policies: policies,
+		ForceDetachAfter: o.forceDetachAfter, ForgetGoneNodesAfter: o.forgetGoneAfter,
+		ReleaseSetsOnTaints: o.releaseTaints, Clock: o.clock, Policies: policies,
 	}); err != nil {
 		t.Fatalf("registering the controllers: %v", err)
 	}

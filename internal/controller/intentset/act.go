@@ -172,7 +172,7 @@ func (c *Controller) adopt(ctx context.Context, f facts, intents []*volumesv1alp
 	return nil
 }
 
-// remove deletes intents whose node is not selected or is being deleted, if the Node, read live, is.
+// remove deletes intents whose node is not selected or goes, if the Node, read live, is.
 func (c *Controller) remove(ctx context.Context, f facts, p *plan) error {
 	for _, intent := range p.remove {
 		node := &corev1.Node{}
@@ -180,7 +180,7 @@ func (c *Controller) remove(ctx context.Context, f facts, p *plan) error {
 		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("reading node %s: %w", intent.Spec.NodeName, err)
 		}
-		if err == nil && node.DeletionTimestamp.IsZero() && intent.Name == IntentName(f.set.Name, node.Name) &&
+		if err == nil && !c.goes(node) && intent.Name == IntentName(f.set.Name, node.Name) &&
 			f.selector.Matches(labels.Set(node.Labels)) {
 			continue
 		}

@@ -55,6 +55,9 @@ type Controller struct {
 	Events events.EventRecorder
 	Clock  clock.PassiveClock
 
+	// ReleaseTaints are the keys of taints on which an intent leaves its Node.
+	ReleaseTaints []string
+
 	// leaving: UIDs of intents that were deleted, until the cache has seen the last of them.
 	leaving sync.Map
 }

@@ -69,7 +69,7 @@ func decide(f facts) plan {
 	}
 	var outdated []*volumesv1alpha1.VolumeAttachmentIntent
 	for _, node := range f.nodes {
-		if node.deleting {
+		if node.goes {
 			continue // its intent is left over
 		}
 		name := IntentName(f.set.Name, node.name)

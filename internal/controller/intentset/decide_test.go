@@ -136,9 +136,9 @@ func TestWhatASetDoes(t *testing.T) {
 	}{
 		"every selected node gets an intent": {newSituation("b", "a"), "create a b", "2 0 0 0 0", "Progressing"},
 		"a node that is on its way out gets none": {
-			newSituation("a").node(func(n *nodeFacts) { n.deleting = true }), "", "0 0 0 0 0", "Ready"},
+			newSituation("a").node(func(n *nodeFacts) { n.goes = true }), "", "0 0 0 0 0", "Ready"},
 		"the intent of a node that is on its way out goes": {
-			newSituation("a").node(func(n *nodeFacts) { n.deleting = true }).intent("a", isReady), "remove a", "0 1 0 0 0",
+			newSituation("a").node(func(n *nodeFacts) { n.goes = true }).intent("a", isReady), "remove a", "0 1 0 0 0",
 			"Ready"},
 		"nothing is left to do":                     {newSituation("a").intent("a", isReady), "", "1 1 1 1 0", "Ready"},
 		"an intent that is not ready is waited for": {newSituation("a").intent("a"), "", "1 1 1 0 0", "Progressing"},

@@ -8,6 +8,7 @@ package intentset
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -43,8 +44,8 @@ type facts struct {
 // nodeFacts are what is known of one Node that the selector matches.
 type nodeFacts struct {
 	name string
-	// deleting: the Node is being deleted, for which an autoscaler waits until nothing is attached there.
-	deleting bool
+	// goes: the Node is being deleted, or is about to be, and an autoscaler waits until nothing is attached there.
+	goes bool
 	// allowed: the namespace of the set may use the node.
 	allowed bool
 	// taken: the name of the node's intent belongs to another object.
@@ -89,7 +90,7 @@ func (c *Controller) gather(ctx context.Context, set *volumesv1alpha1.VolumeAtta
 func (c *Controller) gatherNode(
 	ctx context.Context, set *volumesv1alpha1.VolumeAttachmentIntentSet, node *corev1.Node,
 ) (nodeFacts, error) {
-	f := nodeFacts{name: node.Name, deleting: !node.DeletionTimestamp.IsZero()}
+	f := nodeFacts{name: node.Name, goes: c.goes(node)}
 	key := client.ObjectKey{Namespace: set.Namespace, Name: IntentName(set.Name, node.Name)}
 	intent := &volumesv1alpha1.VolumeAttachmentIntent{}
 	switch err := c.Client.Get(ctx, key, intent); {
@@ -107,6 +108,14 @@ func (c *Controller) gatherNode(
 	}
 	f.claimless = err != nil
 	return f, nil
+}
+
+// goes reports whether the Node is being deleted, or carries a taint by which an administrator has said that it is
+// about to be.
+func (c *Controller) goes(node *corev1.Node) bool {
+	return !node.DeletionTimestamp.IsZero() || slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
+		return slices.Contains(c.ReleaseTaints, t.Key)
+	})
 }
 
 // allowedNodes reads which nodes the namespace may use. An admission policy holds the intents themselves to it; here it

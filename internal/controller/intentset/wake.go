@@ -49,7 +49,7 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		Named("intentset").
 		For(&volumesv1alpha1.VolumeAttachmentIntentSet{}, builder.WithPredicates(setChanged)).
 		Watches(&volumesv1alpha1.VolumeAttachmentIntent{}, c.intentHandler()).
-		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(c.ofNode), builder.WithPredicates(nodeChanged)).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(c.ofNode), builder.WithPredicates(c.nodeChanged())).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(c.ofName),
 			builder.WithPredicates(deleted)).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(c.ofNamespace), builder.OnlyMetadata,
@@ -157,12 +157,14 @@ var setChanged = predicate.Funcs{
 	DeleteFunc: func(event.DeleteEvent) bool { return false },
 }
 
-// nodeChanged lets through what selects a node.
-var nodeChanged = predicate.Funcs{
-	UpdateFunc: func(e event.UpdateEvent) bool {
-		return !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) ||
-			e.ObjectOld.GetDeletionTimestamp().IsZero() != e.ObjectNew.GetDeletionTimestamp().IsZero()
-	},
+// nodeChanged lets through what selects a node, and that it goes or stays.
+func (c *Controller) nodeChanged() predicate.Predicate {
+	return predicate.Funcs{
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			was, is := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
+			return !maps.Equal(was.Labels, is.Labels) || c.goes(was) != c.goes(is)
+		},
+	}
 }
 
 // deleted lets through that an object is gone.

@@ -49,6 +49,7 @@ var adopted = []struct{ field, flag, workload string }{
 	{"spec.podIntents", "pod-intents", "Deployment " + ManagerName},
 	{"spec.detach.podForceDetachAfter", "pod-force-detach-after", "Deployment " + ManagerName},
 	{"spec.detach.forgetGoneNodesAfter", "forget-gone-nodes-after", "Deployment " + ManagerName},
+	{"spec.detach.releaseSetsOnTaints", "release-sets-on-taints", "Deployment " + ManagerName},
 	{"spec.kubeletRoot", "kubelet-dir", "DaemonSet " + AgentName},
 	{"spec.rootDirectory", "root-dir", "DaemonSet " + AgentName},
 	{"spec.agent.metricsPort", "metrics-bind-address", "DaemonSet " + AgentName},
@@ -81,8 +82,11 @@ func adoptManager(spec *volumesv1alpha1.VolumeManagerSpec, flags map[string]stri
 		spec.PodIntents = volumesv1alpha1.PodIntentsNever
 	}
 	force, forget := duration(flags["pod-force-detach-after"]), duration(flags["forget-gone-nodes-after"])
-	if force != nil || forget != nil {
-		spec.Detach = &volumesv1alpha1.DetachDefaults{PodForceDetachAfter: force, ForgetGoneNodesAfter: forget}
+	taints := strings.FieldsFunc(flags["release-sets-on-taints"], func(r rune) bool { return r == ',' })
+	if force != nil || forget != nil || len(taints) > 0 {
+		spec.Detach = &volumesv1alpha1.DetachDefaults{
+			PodForceDetachAfter: force, ForgetGoneNodesAfter: forget, ReleaseSetsOnTaints: taints,
+		}
 	}
 	switch flags["zap-log-level"] {
 	case "debug":

@@ -80,6 +80,9 @@ func (in Input) manager(d *appsv1ac.DeploymentApplyConfiguration) error {
 	if detach := in.Spec.Detach; detach != nil {
 		setDuration(container, "pod-force-detach-after", detach.PodForceDetachAfter)
 		setDuration(container, "forget-gone-nodes-after", detach.ForgetGoneNodesAfter)
+		if taints := detach.ReleaseSetsOnTaints; len(taints) > 0 {
+			setFlag(container, "release-sets-on-taints", strings.Join(taints, ","))
+		}
 	}
 	in.verification(pod, container)
 	in.both(pod, container)

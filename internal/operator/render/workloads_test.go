@@ -63,7 +63,8 @@ func full() volumesv1alpha1.VolumeManagerSpec {
 		NodeAffinity: affinity("zone", "a"),
 		Tolerations:  []corev1.Toleration{{Key: "storage", Operator: corev1.TolerationOpExists}},
 		KubeletRoot:  "/data/kubelet", RootDirectory: "/data/hawser",
-		Detach: &volumesv1alpha1.DetachDefaults{PodForceDetachAfter: minutes(6), ForgetGoneNodesAfter: minutes(120)},
+		Detach: &volumesv1alpha1.DetachDefaults{PodForceDetachAfter: minutes(6), ForgetGoneNodesAfter: minutes(120),
+			ReleaseSetsOnTaints: []string{"example.com/going", "other"}},
 		Verification: &volumesv1alpha1.Verification{Period: minutes(5), Endpoints: []volumesv1alpha1.VerificationEndpoint{
 			{Driver: "a.example", Socket: "/var/lib/csi/a.sock"}, {Driver: "b.example", Socket: "/var/lib/csi/b.sock"},
 			{Driver: "c.example", Socket: "/run/c/csi.sock"}}},
@@ -81,7 +82,7 @@ func TestEveryFieldReachesItsProgram(t *testing.T) {
 	in.Spec = full()
 	manager, agent := workloads(t, in)
 	expectArgs(t, manager.Spec.Template, "--attach-mode=Replace", "--pod-intents=true", "--pod-force-detach-after=6m0s",
-		"--forget-gone-nodes-after=2h0m0s", "--verify-period=5m0s", "--csi-endpoint=a.example=unix:///var/lib/csi/a.sock",
+		"--forget-gone-nodes-after=2h0m0s", "--release-sets-on-taints=example.com/going,other", "--verify-period=5m0s", "--csi-endpoint=a.example=unix:///var/lib/csi/a.sock",
 		"--csi-endpoint=b.example=unix:///var/lib/csi/b.sock", "--csi-endpoint=c.example=unix:///run/c/csi.sock",
 		"--zap-log-level=debug", "--metrics-cert-dir=/etc/hawser/metrics", "--leader-elect")
 	expectArgs(t, agent.Spec.Template, "--kubelet-dir=/data/kubelet", "--root-dir=/data/hawser", "--driver-timeout=3m0s",
