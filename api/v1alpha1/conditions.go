@@ -227,6 +227,7 @@ const (
 	ReasonMountOptions        = "MountOptionsNotSupported"
 	ReasonMountNotAllowed     = "MountOptionsNotAllowed"
 	ReasonSELinuxOptions      = "SELinuxOptionsNotSupported"
+	ReasonSELinuxMount        = "SELinuxMountNotSupported"
 	ReasonFSGroupConflict     = "FSGroupConflict"
 	ReasonSharedByKubelet     = "UsedByKubelet"
 	ReasonUsedByPods          = "UsedByPods"

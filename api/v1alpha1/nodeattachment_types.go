@@ -192,6 +192,9 @@ type NodeAttachment struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	FSGroupPolicy storagev1.FSGroupPolicy `json:"fsGroupPolicy,omitempty"`
+	// seLinuxMount of the CSIDriver: on a node with SELinux the kubelet mounts the volume with a context option.
+	// +optional
+	SELinuxMount bool `json:"seLinuxMount,omitempty"`
 	// nodeStageSecretRef names the Secret for NodeStageVolume.
 	// +optional
 	NodeStageSecretRef *corev1.SecretReference `json:"nodeStageSecretRef,omitempty"`

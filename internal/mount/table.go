@@ -336,3 +336,8 @@ func (t *Table) hidden(e Entry) bool {
 		e = parent
 	}
 }
+
+// SELinux reports whether the node has SELinux.
+func (t *Table) SELinux() bool {
+	return slices.ContainsFunc(t.entries, func(e Entry) bool { return e.FSType == "selinuxfs" })
+}

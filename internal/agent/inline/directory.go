@@ -117,8 +117,7 @@ func (p directories) checkNode(r request) error {
 	if err != nil {
 		return internal(err)
 	}
-	selinux := slices.ContainsFunc(table.Entries(), func(e mount.Entry) bool { return e.FSType == "selinuxfs" })
-	if selinux && !r.readOnly {
+	if table.SELinux() && !r.readOnly {
 		return refused("node %s has SELinux, where a directory of intents needs readOnly in the volume: the container "+
 			"runtime would label the directory and the files of every volume in it", p.NodeName)
 	}

@@ -55,6 +55,9 @@ func (op Stager) stage(ctx context.Context, v *Volume, f plan.Facts) error {
 		return failure.Problemf(volumesv1alpha1.ReasonMountLost,
 			"another filesystem than the staged one is mounted at %s; it is left alone", r.Stage.Path)
 	}
+	if err := op.checkSELinux(f); err != nil {
+		return err
+	}
 	secrets, err := op.secrets(ctx, f.VolumeSource().StageSecret)
 	if err != nil {
 		return err
@@ -78,6 +81,24 @@ func (op Stager) stage(ctx context.Context, v *Volume, f plan.Facts) error {
 		r.Stage = before // a final error of the first call: nothing was done
 	}
 	return op.ExplainStage(f, err)
+}
+
+// checkSELinux refuses to begin with a volume that the kubelet would mount with a context option, at the same path: a pod
+// that shares the stage would get no access to its files. An administrator can set the option for all.
+func (op Stager) checkSELinux(f plan.Facts) error {
+	labelled := func(option string) bool { return strings.HasPrefix(option, "context=") }
+	if f.Record.Block() || f.Record.Stage.Phase != record.PhaseNone || !f.Entry.SELinuxMount ||
+		slices.ContainsFunc(f.VolumeSource().MountOptions, labelled) {
+		return nil
+	}
+	table, err := op.Mounts.Table()
+	if err != nil || !table.SELinux() {
+		return err
+	}
+	return &failure.Problem{Reason: volumesv1alpha1.ReasonSELinuxMount, Stalled: true, Message: fmt.Sprintf(
+		"node %s has SELinux and driver %s has seLinuxMount: the kubelet mounts its volumes with the label of a pod, which "+
+			"this version does not; use the volume through a pod's claim, or set a context option in mountOptions of the "+
+			"PersistentVolume", op.NodeName, f.Record.Driver)}
 }
 
 // staged notes what the driver has mounted. A driver may mount nothing at the staging path, but then it never did.

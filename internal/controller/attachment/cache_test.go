@@ -101,6 +101,7 @@ func newFixture() *fixture {
 	}
 	driver := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "d"}}
 	driver.Annotations = map[string]string{volumesv1alpha1.CutsAccessAnnotation: "true"}
+	driver.Spec.SELinuxMount = ptr.To(true)
 	return &fixture{
 		pv: pv, claim: claim, intent: intent, driver: driver, csiNode: csiNode, pod: pod, state: state,
 		nodes:   []client.Object{nodeNamed("a"), nodeNamed("b")},
@@ -129,6 +130,9 @@ func TestWhatAPassStartsFromIsInTheCacheAlone(t *testing.T) {
 	if want := (decision.Limit{Known: true, Max: 5, Used: 1}); a.Limit != want || a.DriverMissing || !f.CutsAccess {
 		t.Errorf("node a: limit %+v, driver missing %t, driver cuts access %t; want limit %+v, false, true", a.Limit,
 			a.DriverMissing, f.CutsAccess, want)
+	}
+	if e := decision.EntryOf(f, a.Wanted[0]); !e.SELinuxMount {
+		t.Errorf("entry of node a: %+v, want seLinuxMount as the driver has it", e)
 	}
 	if a.Lists.Missing {
 		t.Error("Node a is missing in the facts, want it there")

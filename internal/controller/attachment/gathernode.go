@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -63,6 +64,7 @@ func (g gatherer) gatherDriver(ctx context.Context, f *decision.Facts) error {
 	}
 	f.AttachRequired = f.AttachRequired && (driver.Spec.AttachRequired == nil || *driver.Spec.AttachRequired)
 	f.CutsAccess = driver.Annotations[volumesv1alpha1.CutsAccessAnnotation] == "true"
+	f.SELinuxMount = ptr.Deref(driver.Spec.SELinuxMount, false)
 	if driver.Spec.FSGroupPolicy != nil {
 		f.FSGroupPolicy = *driver.Spec.FSGroupPolicy
 	}

@@ -117,4 +117,10 @@ var node = []Entry{
 		Says: "Pods still use the volume through inline volumes, so it is not released.",
 		Way:  "Let these pods end; the message names them.",
 		Run:  []string{"kubectl get pods -A -o wide --field-selector spec.nodeName={node}"}},
+	{Code: "HWS334", Reason: volumesv1alpha1.ReasonSELinuxMount, Level: Problem, Depth: Root, Acts: Storage,
+		Says: "The node has SELinux, and the driver has seLinuxMount: volumes need a label when they are mounted, which is " +
+			"not supported for intents.",
+		Way: "Let pods use the claim itself, or set a context option in mountOptions of the PersistentVolume.",
+		Run: []string{"kubectl get csidriver {driver} -o jsonpath='{.spec.seLinuxMount}'",
+			"kubectl get pv {volume} -o jsonpath='{.spec.mountOptions}'"}},
 }

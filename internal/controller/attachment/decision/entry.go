@@ -49,6 +49,7 @@ func EntryOf(f *Facts, i *Intent) volumesv1alpha1.NodeAttachment {
 		MountOptions:         s.MountOptions,
 		VolumeAttributes:     s.Attributes,
 		FSGroupPolicy:        f.FSGroupPolicy,
+		SELinuxMount:         f.SELinuxMount,
 		NodeStageSecretRef:   s.StageSecret,
 		NodePublishSecretRef: s.PublishSecret,
 		NodeExpandSecretRef:  s.ExpandSecret,

@@ -42,6 +42,7 @@ type Facts struct {
 	// CutsAccess: the driver's unpublish is known to cut the node's access.
 	CutsAccess    bool
 	FSGroupPolicy storagev1.FSGroupPolicy
+	SELinuxMount  bool
 	Lock          handshake.Lock
 	// LockUnreadable, if not nil, is why Lock is not known.
 	LockUnreadable *exclusive.UnreadableError
