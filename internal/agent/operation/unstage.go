@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/failure"
@@ -166,7 +167,7 @@ func kubeletMayUse(node *corev1.Node, name corev1.UniqueVolumeName, s record.Vol
 // checkUse refuses while the node itself shows another use of the stage.
 func (op Unstager) checkUse(v *Volume, table *mount.Table) error {
 	r := v.Record
-	if others := stageElsewhere(table, r.Stage); len(others) > 0 && !r.Block() {
+	if others := op.stageElsewhere(table, r); len(others) > 0 && !r.Block() {
 		return SharedByKubelet("the volume is still mounted at %s", others[0].Path)
 	}
 	staged, err := op.kubeletStages(r)
@@ -182,8 +183,14 @@ func SharedByKubelet(format string, args ...any) error {
 	return failure.Problemf(volumesv1alpha1.ReasonSharedByKubelet, format, args...)
 }
 
-// stageElsewhere lists the other mounts of what is staged, also where the stage itself was removed.
-func stageElsewhere(table *mount.Table, s record.Stage) []mount.Entry {
+// stageElsewhere lists the other mounts of what is staged, also where the stage itself was removed. Another volume of
+// the same source (two PersistentVolumes of one share) has mounts of its own: neither waits for the other's.
+func (op Unstager) stageElsewhere(table *mount.Table, r *record.Record) []mount.Entry {
+	others := op.placesOfOthers(r)
+	return table.Without(sharing(table, r.Stage), func(e mount.Entry) bool { return others.Has(e.Path) })
+}
+
+func sharing(table *mount.Table, s record.Stage) []mount.Entry {
 	if e, ok := table.At(s.Path); ok {
 		return table.Shares(e)
 	}
@@ -192,4 +199,27 @@ func stageElsewhere(table *mount.Table, s record.Stage) []mount.Entry {
 		return nil // without a device of its own its number is another filesystem's by now
 	}
 	return table.Shares(staged)
+}
+
+// placesOfOthers are the paths at which another volume is known to be mounted, and not this one: by the agent, for a
+// pod that has it inline, or by the kubelet.
+func (op Unstager) placesOfOthers(r *record.Record) sets.Set[string] {
+	ofOthers, ofThis := sets.New[string](), sets.New[string]()
+	of := func(volume string) sets.Set[string] {
+		if volume == r.VolumeName {
+			return ofThis
+		}
+		return ofOthers
+	}
+	for volume, paths := range op.Store.Places() {
+		of(volume).Insert(paths...).Insert(op.Paths.Reference(volume))
+	}
+	for _, b := range op.Pods.All() {
+		of(b.VolumeName).Insert(b.Target)
+	}
+	last, _ := op.Observer.Latest()
+	for volume, u := range last.Uses {
+		of(volume).Insert(u.Mounts...)
+	}
+	return ofOthers.Difference(ofThis)
 }

@@ -224,6 +224,20 @@ func (r *Record) MayHaveMounts() bool {
 	return r.Stage.Phase != PhaseNone || slices.ContainsFunc(r.Uses, func(u Use) bool { return u.Phase != PhaseNone })
 }
 
+// places are the paths at which the driver, or the agent for its users, has or may have mounted the volume.
+func (r *Record) places() []string {
+	var paths []string
+	if r.Stage.Phase != PhaseNone {
+		paths = append(paths, r.Stage.Path)
+	}
+	for _, u := range r.Uses {
+		if u.Phase != PhaseNone {
+			paths = append(paths, u.Path, u.Target, u.Bound)
+		}
+	}
+	return paths
+}
+
 // CountsAsInUse reports whether the volume counts as in use here.
 func (r *Record) CountsAsInUse(now Moment) bool {
 	return r.InUse || r.MayHaveMounts() || !r.CallsEnded(now) ||
