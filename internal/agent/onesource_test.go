@@ -41,13 +41,13 @@ func TestVolumesOfOneSourceDoNotWaitForEachOther(t *testing.T) {
 			},
 			"of directories beside each other": func(handle string) string { return handle },
 		} {
-			t.Run(name+", "+layout, func(t *testing.T) { testOneSource(t, c.realNodeWith(t, mkdir(t)), of) })
+			t.Run(name+", "+layout, func(t *testing.T) { testOneSource(c.realNodeWith(t, mkdir(t)), of) })
 		}
 	}
 }
 
 // testOneSource releases one of two volumes while a pod uses the other, and then the other one.
-func testOneSource(t *testing.T, n *realNode, of func(handle string) string) {
+func testOneSource(n *realNode, of func(handle string) string) {
 	n.share(of)
 	a := n.start()
 	one, two := n.shared("one"), n.shared("two")

@@ -142,7 +142,7 @@ func (op Unpublisher) undoPublication(ctx context.Context, v *Volume, f plan.Fac
 	req := driver.UnpublishRequest{Handle: v.Record.Handle, Mode: v.Record.Mode, TargetPath: u.Target}
 	err = op.Call(ctx, v, f, "unpublish", u.Target, func(ctx context.Context) error { return d.Unpublish(ctx, req) })
 	if err != nil && !driver.IsNotFound(err) {
-		return err
+		return op.explainUnpublish(*u, err)
 	}
 	table, err := op.Mounts.Table()
 	if err != nil {
@@ -164,6 +164,21 @@ func (op Unpublisher) undoPublication(ctx context.Context, v *Volume, f plan.Fac
 	}
 	u.Phase, u.Source, u.Device = record.PhaseNone, "", ""
 	return nil
+}
+
+// explainUnpublish names what a program has written to the bare path while the mount was lost. Drivers fail on it: they
+// remove the path, and no more than an empty one.
+func (op Unpublisher) explainUnpublish(u record.Use, err error) error {
+	if !op.nothingAt(u.Target) {
+		return err
+	}
+	by, unread := occupant(u, u.Target)
+	if by == "" || unread != nil {
+		return err
+	}
+	p := occupied(by, u.Target)
+	p.Err = err
+	return p
 }
 
 // undoOwn takes away what the agent itself has bound on top of the driver's publication. The disk knows of it

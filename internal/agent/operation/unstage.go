@@ -8,8 +8,11 @@ package operation
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"slices"
+	"strings"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -69,7 +72,7 @@ func (op Unstager) unstage(ctx context.Context, v *Volume, f plan.Facts) error {
 	req := driver.UnstageRequest{Handle: r.Handle, Mode: r.Mode, StagingPath: r.Stage.Path}
 	err = op.Call(ctx, v, f, "unstage", r.Stage.Path, func(ctx context.Context) error { return d.Unstage(ctx, req) })
 	if err != nil && !driver.IsNotFound(err) {
-		return err
+		return op.explainUnstage(r, err)
 	}
 	table, err := op.Mounts.Table()
 	if err != nil {
@@ -87,6 +90,21 @@ func (op Unstager) unstage(ctx context.Context, v *Volume, f plan.Facts) error {
 	}
 	r.Stage = record.Stage{Path: r.Stage.Path}
 	return nil
+}
+
+// explainUnstage names what is in the staging path of a filesystem, where the driver fails because there is something.
+// Drivers may have files of their own there, so it is in the way only if the driver's message names it as the cause.
+func (op Unstager) explainUnstage(r *record.Record, err error) error {
+	if r.Block() || !strings.Contains(err.Error(), unix.ENOTEMPTY.Error()) || !op.nothingAt(r.Stage.Path) {
+		return err
+	}
+	by, unread := mount.Occupant(r.Stage.Path, fs.ModeDir)
+	if by == "" || unread != nil {
+		return err
+	}
+	p := occupied(by, r.Stage.Path)
+	p.Err = err
+	return p
 }
 
 // stageIsForeign reports whether the stage of an attachment that was taken away is none of the agent's to undo: the
