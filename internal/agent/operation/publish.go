@@ -57,6 +57,9 @@ func (op Publisher) Publish(ctx context.Context, v *Volume, f plan.Facts, intent
 	if err := op.checkPath(f, *u); err != nil {
 		return err
 	}
+	if Examiner(op).Examine(ctx, v, v.Record) {
+		return fmt.Errorf("publishing: the volume is sick: %w", failure.ErrChanged)
+	}
 	secrets, err := op.secrets(ctx, f.VolumeSource().PublishSecret)
 	if err != nil {
 		return err

@@ -39,15 +39,8 @@ type Unpublisher struct{ *Environment }
 // Unpublish undoes one publication and forgets the use, or what of it is not wanted any more.
 func (op Unpublisher) Unpublish(ctx context.Context, v *Volume, f plan.Facts, intent types.UID) error {
 	u := v.Record.UseOf(intent)
-	if u.Phase != record.PhaseNone {
-		end, err := op.keepPodsOut(ctx, v, f, *u)
-		if err != nil {
-			return err
-		}
-		defer end()
-		if err := op.undoPublication(ctx, v, f, u); err != nil {
-			return err
-		}
+	if err := op.withdraw(ctx, v, f, u); err != nil {
+		return err
 	}
 	v.Unsaved = true
 	if i := f.Intent(intent); f.Stale() || i == nil || f.Ends(*u) {
@@ -56,6 +49,19 @@ func (op Unpublisher) Unpublish(ctx context.Context, v *Volume, f plan.Facts, in
 	}
 	*u = record.Use{Intent: u.Intent, Want: volumesv1alpha1.DesiredStaged}
 	return nil
+}
+
+// withdraw undoes the publication, if there is one, while no pod uses it.
+func (op Unpublisher) withdraw(ctx context.Context, v *Volume, f plan.Facts, u *record.Use) error {
+	if u.Phase == record.PhaseNone {
+		return nil
+	}
+	end, err := op.keepPodsOut(ctx, v, f, *u)
+	if err != nil {
+		return err
+	}
+	defer end()
+	return op.undoPublication(ctx, v, f, u)
 }
 
 // podInputs name the pods that use publications: the end of one of them is tried at once.

@@ -88,7 +88,7 @@ func (op Unstager) unstage(ctx context.Context, v *Volume, f plan.Facts) error {
 	if err := op.callMayMount(v, f); err != nil {
 		return err
 	}
-	r.Stage = record.Stage{Path: r.Stage.Path}
+	v.forgetStage()
 	return nil
 }
 
@@ -129,7 +129,7 @@ func (op Unstager) forgetStage(ctx context.Context, v *Volume, err error) error 
 		return err
 	}
 	op.Observer.ObserveSoon() // the observer may not have seen it yet
-	v.Record.Stage = record.Stage{Path: v.Record.Stage.Path}
+	v.forgetStage()
 	return nil
 }
 

@@ -118,4 +118,9 @@ var node = []Entry{
 		Says: "Pods still use the volume through inline volumes, so it is not released.",
 		Way:  "Let these pods end; the message names them.",
 		Run:  []string{"kubectl get pods -A -o wide --field-selector spec.nodeName={node}"}},
+	{Code: "HWS333", Reason: volumesv1alpha1.ReasonVolumeSick, Level: Problem, Depth: Root, Acts: OnNode,
+		Says: "What is mounted of the volume works no more. The message has the cause, since when, and what uses it.",
+		Way: "Repair its server, daemon or device, and end the pods and processes that the message names. The agent then " +
+			"stages it again: docs/operate.md, \"Sick volumes\".", Run: []string{lastError,
+			"kubectl get vai {intent} -n {namespace} -o yaml"}},
 }
