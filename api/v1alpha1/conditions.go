@@ -234,6 +234,7 @@ const (
 	ReasonDeviceHeld          = "DeviceHeld"
 	ReasonReadOnlyNotEnforced = "ReadOnlyNotEnforced"
 	ReasonDeviceReadOnly      = "DeviceReadOnly"
+	ReasonVolumeSick          = "VolumeSick"
 )
 
 // Reasons of the Ready and Stalled conditions, of events, and of NodeVolumeState conditions.

@@ -29,7 +29,7 @@ import (
 // Limits for product code: the source of the programs, without tests, test tools and generated code.
 const (
 	mostFiles   = 19
-	mostMethods = 45
+	mostMethods = 47
 	mostLines   = 350
 )
 

@@ -51,6 +51,8 @@ type Options struct {
 	DriverTimeout time.Duration
 	// StatsPeriod is DefaultStatsPeriod by default.
 	StatsPeriod time.Duration
+	// ExaminationPeriod is DefaultExaminationPeriod by default.
+	ExaminationPeriod time.Duration
 
 	// Cache holds the node's own intents and NodeVolumeState and nothing else, see CacheOptions.
 	Cache cache.Cache
@@ -190,6 +192,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.StatsPeriod == 0 {
 		o.StatsPeriod = DefaultStatsPeriod
+	}
+	if o.ExaminationPeriod == 0 {
+		o.ExaminationPeriod = DefaultExaminationPeriod
 	}
 	if o.BootIDFile == "" {
 		o.BootIDFile = "/proc/sys/kernel/random/boot_id"

@@ -38,6 +38,7 @@ func (a *Agent) gather(ctx context.Context, v *operation.Volume) (plan.Facts, er
 	f.Pods = a.pods.OfVolume(v.Name)
 	if r := v.Record; r != nil {
 		v.RecordInherited(a.bootID)
+		v.RecordExamination()
 		// InUse counts only if this process wrote it. Otherwise the outcome of the write may be unknown, or the object
 		// may have been created again.
 		r.InUse = r.InUse && markedInUse(a.state.Acknowledged(), r)

@@ -44,6 +44,10 @@ type fakeNode struct {
 	noNodes bool
 	// noDevices: no filesystem has a block device.
 	noDevices bool
+	// health of everything that is mounted, the error of an access to it, and the processes that use it.
+	health mount.Health
+	access error
+	users  []mount.Holder
 	// shift is added to every device number. A real kernel gives devices other numbers when it finds them again.
 	shift int
 }
@@ -435,6 +439,21 @@ func (n *fakeNode) DeviceUnder(e mount.Entry) (mount.Device, error) {
 func (n *fakeNode) ReadOnly(context.Context, mount.Device) (bool, error) { return true, nil }
 
 func (n *fakeNode) SetReadOnly(context.Context, mount.Device, bool) error { return nil }
+
+func (n *fakeNode) Examine(_ context.Context, path string) (mount.Health, error) {
+	if _, mounted := n.at(path); !mounted {
+		return mount.Health{}, mount.ErrNotMounted
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.health, n.access
+}
+
+func (n *fakeNode) Users(context.Context, string) ([]mount.Holder, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.users, nil
+}
 
 func (n *fakeNode) CheckFree(context.Context, mount.Device, bool) error { return nil }
 

@@ -104,6 +104,21 @@ func (b boundedMounts) CheckFree(ctx context.Context, d mount.Device, raw bool) 
 	return b.Mounts.CheckFree(ctx, d, raw)
 }
 
+// examinationTimeout is after how long a volume that does not answer is sick.
+const examinationTimeout = 10 * time.Second
+
+func (b boundedMounts) Examine(ctx context.Context, path string) (mount.Health, error) {
+	ctx, cancel := context.WithTimeout(ctx, examinationTimeout)
+	defer cancel()
+	return b.Mounts.Examine(ctx, path)
+}
+
+func (b boundedMounts) Users(ctx context.Context, path string) ([]mount.Holder, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+	return b.Mounts.Users(ctx, path)
+}
+
 func (b boundedMounts) ReadOnly(ctx context.Context, d mount.Device) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()

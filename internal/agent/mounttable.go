@@ -44,6 +44,9 @@ func (a *Agent) watchMounts(ctx context.Context) {
 				v.NoteChange(operation.MountsChanged)
 				a.queue.add(f.Name)
 			}
+			if e, ok := table.At(r.Stage.Path); ok && e.Failed() != "" && r.Sick == nil {
+				go a.examine(ctx, r)
+			}
 			return true
 		})
 	}

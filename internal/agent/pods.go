@@ -156,7 +156,7 @@ func (p publishedIntents) Published(i *volumesv1alpha1.VolumeAttachmentIntent) (
 	f.Intents = []*volumesv1alpha1.VolumeAttachmentIntent{i}
 	f.Compare(table)
 	e, mounted := table.At(u.Path)
-	if !mounted || !f.Bindable(*u) {
+	if !mounted || !f.Bindable(*u) || p.agent.examine(p.agent.steps.Lifetime, r) {
 		return nil, nil
 	}
 	whole := ""

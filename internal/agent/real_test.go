@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/record"
@@ -196,6 +197,7 @@ func TestRealMountsThroughTheLoopDriver(t *testing.T) {
 			"a sub path with an fsGroup is all that is seen":                      testRealSubPath,
 			"a driver that is killed in each call is recovered from":              testRealDriverKilled,
 			"a filesystem that was forced away is shut down":                      testRealForcedAway,
+			"a file at the bare path is named, and the volume comes back":         testRealBareFile,
 			"an unknown filesystem is named":                                      testRealUnknownFilesystem,
 			"what the kubelet mounts and maps is seen until it has let go":        testRealKubelet,
 			"a kubelet's filesystem that was forced away takes no more writes":    testRealKubeletAway,
@@ -382,6 +384,45 @@ func (n *realNode) rewrite(a *running, v testVolume, change func(*record.Record)
 	data, err := json.Marshal(r)
 	n.must(err)
 	n.must(os.WriteFile(path, data, 0o600))
+}
+
+// testRealBareFile has a program write to the published path, and to the staging path, while nothing is mounted.
+func testRealBareFile(t *testing.T, n *realNode) {
+	v := n.volume(corev1.PersistentVolumeFilesystem, "ext4", 64)
+	a := n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	path := n.ready(i).Status.Path
+	n.settled(v)
+	a.kill()
+	bare := filepath.Join(path, "bare")
+	n.must(errors.Join(unix.Unmount(path, 0), os.WriteFile(bare, []byte("mine"), 0o600)))
+	a = n.start()
+	named := func() bool {
+		e := n.newest(i).Status.LastError
+		return e != nil && e.Code == volumesv1alpha1.ReasonPathOccupied && strings.Contains(e.Message, `"bare"`)
+	}
+	n.eventually("the file named", named)
+	n.must(os.Remove(bare))
+	n.ready(i)
+	n.settled(v)
+	a.kill()
+	n.must(errors.Join(unix.Unmount(path, 0), os.WriteFile(bare, []byte("mine"), 0o600)))
+	n.release(i)
+	n.start()
+	n.eventually("the file named while the intent is released", named)
+	if data, err := os.ReadFile(bare); err != nil || string(data) != "mine" {
+		t.Errorf("file at the bare path of intent %s: %q, error %v, want it as it was", i.Name, data, err)
+	}
+	n.must(os.Remove(bare))
+	n.end(v)
+}
+
+func (n *node) newest(i *volumesv1alpha1.VolumeAttachmentIntent) *volumesv1alpha1.VolumeAttachmentIntent {
+	n.t.Helper()
+	got := &volumesv1alpha1.VolumeAttachmentIntent{}
+	n.must(n.client.Get(n.t.Context(), client.ObjectKeyFromObject(i), got))
+	return got
 }
 
 func testRealSubPath(t *testing.T, n *realNode) {

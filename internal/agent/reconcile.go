@@ -26,6 +26,7 @@ func (a *Agent) reconcile(ctx context.Context, name string) (time.Duration, erro
 			return 0, err
 		}
 		a.reportLostMounts(ctx, v, f)
+		operation.Examiner{Environment: a.steps}.AnnounceSick(v, f)
 		v.Phases.Observe(f, a.Clock.Now())
 		next, ok := v.Next(f, tried, a.Clock.Now())
 		if !ok {

@@ -7,6 +7,7 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -157,6 +159,22 @@ func TestAPublicationIsUndone(t *testing.T) {
 					b.use().Path)
 			}
 		}
+	})
+	t.Run("not over what a program wrote while the mount was lost, which is named", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.publish()
+		path := b.use().Path
+		b.kernel.umount(path)
+		file := filepath.Join(path, "file")
+		b.must(os.WriteFile(file, nil, 0o600))
+		deletedIntents(b)
+		err := b.act(plan.Unpublish)
+		b.refused(err, volumesv1alpha1.ReasonPathOccupied)
+		if !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), `"file"`) {
+			t.Errorf("intent intent, whose path has a file: error %v, want one that names path and file", err)
+		}
+		b.must(os.Remove(file))
+		b.done(plan.Unpublish)
 	})
 	t.Run("after a reboot, where nothing is mounted", func(t *testing.T) {
 		b := newBench(t, filesystem)
@@ -386,6 +404,27 @@ func TestAStageIsUndone(t *testing.T) {
 			b.node.Status.VolumesAttached = []corev1.AttachedVolume{{Name: "another"}}
 			if err := b.act(plan.Unstage); (err != nil) != refused {
 				t.Errorf("unstaging a volume of access mode %s: %v, want refused %t", mode, err, refused)
+			}
+		}
+	})
+	t.Run("not while the driver cannot remove its path, of which the file is named", func(t *testing.T) {
+		for name, test := range map[string]struct {
+			err   error
+			named bool
+		}{
+			"because of the file": {unix.ENOTEMPTY, true},
+			"for another reason":  {unix.EIO, false},
+		} {
+			b := newBench(t, filesystem)
+			b.unused()
+			path := b.volume.Record.Stage.Path
+			b.kernel.umount(path)
+			b.must(os.WriteFile(filepath.Join(path, "file"), nil, 0o600))
+			b.failures["unstage"] = &driver.Error{Outcome: driver.Transient, Code: "Internal", Message: test.err.Error(),
+				Err: test.err}
+			err := b.act(plan.Unstage)
+			if named := strings.Contains(fmt.Sprint(err), `"file"`); !errors.Is(err, test.err) || named != test.named {
+				t.Errorf("unstaging fails %s: error %v, want %v, with the file named %t", name, err, test.err, test.named)
 			}
 		}
 	})

@@ -73,7 +73,7 @@ func (a *Agent) Start(ctx context.Context) error {
 	}
 	var background sync.WaitGroup
 	for _, loop := range []func(context.Context){a.state.Run, a.observer.Run, a.watchMounts, a.watchDrivers,
-		a.readStats} {
+		a.readStats, a.examineVolumes} {
 		background.Go(func() { loop(ctx) })
 	}
 	if err := a.firstReport(ctx); err != nil {

@@ -520,7 +520,23 @@ func TestNothingIsPublishedOverWhatIsAtThePath(t *testing.T) {
 		"a directory that is not empty": {filesystem, func(b *bench) {
 			mkdir(b)
 			b.must(os.WriteFile(b.volume.Record.Uses[0].Path+"/file", nil, 0o600))
-		}, "not empty"},
+		}, `"file"`},
+		"a directory with files that a program wrote while the mount was lost": {filesystem, func(b *bench) {
+			b.done(plan.Publish)
+			b.kernel.umount(b.volume.Record.Uses[0].Path)
+			for _, file := range []string{"a", "b", "c", "d"} {
+				b.must(os.WriteFile(b.volume.Record.Uses[0].Path+"/"+file, nil, 0o600))
+			}
+		}, `["a" "b" "c"] and more`},
+		"a file with contents where a device was lost": {block, func(b *bench) {
+			b.done(plan.Publish)
+			b.kernel.umount(b.volume.Record.Uses[0].Path)
+			b.must(os.WriteFile(b.volume.Record.Uses[0].Path, []byte("data"), 0o600))
+		}, "a file"},
+		"an empty file where a device was lost": {block, func(b *bench) {
+			b.done(plan.Publish)
+			b.kernel.umount(b.volume.Record.Uses[0].Path)
+		}, ""},
 		"a file": {filesystem, func(b *bench) {
 			b.must(os.MkdirAll(b.agent.paths.Published("ns", ""), 0o755))
 			b.must(os.WriteFile(b.volume.Record.Uses[0].Path, nil, 0o600))

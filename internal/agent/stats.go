@@ -7,11 +7,14 @@ package agent
 
 import (
 	"context"
+	"hash/fnv"
+	"math"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/operation"
 	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/agent/report"
 	"github.com/hawser-io/hawser/internal/driver"
@@ -22,7 +25,44 @@ const (
 	// DefaultStatsPeriod is the time between two readings of the volumes' figures.
 	DefaultStatsPeriod = time.Minute
 	statsJitter        = 0.5
+	// DefaultExaminationPeriod is the least time between two examinations of the volumes. With the node's share and an
+	// access that does not answer, a volume that falls sick is reported within 90 seconds.
+	DefaultExaminationPeriod = time.Minute
+	mostOfShare              = 0.3
 )
+
+// examineVolumes finds out at the start, and now and then, whether what is mounted still works.
+func (a *Agent) examineVolumes(ctx context.Context) {
+	period := a.ExaminationPeriod + time.Duration(share(a.NodeName)*mostOfShare*float64(a.ExaminationPeriod))
+	for {
+		a.views.Range(func(_, view any) bool {
+			if r := view.(*record.Record); r != nil {
+				go a.examine(ctx, r)
+			}
+			return ctx.Err() == nil
+		})
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.Clock.After(period):
+		}
+	}
+}
+
+// share is a number from 0 to 1 of the node's own, so that not all nodes ask one server at the same time.
+func share(node string) float64 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(node)) // cannot fail
+	return float64(h.Sum32()) / math.MaxUint32
+}
+
+// examine reports whether the volume is sick.
+func (a *Agent) examine(ctx context.Context, r *record.Record) bool {
+	if r.ShutDown { // by the agent itself
+		return false
+	}
+	return operation.Examiner{Environment: a.steps}.Examine(ctx, a.volume(r.VolumeName), r)
+}
 
 // readStats asks the drivers now and then how full their volumes are.
 func (a *Agent) readStats(ctx context.Context) {

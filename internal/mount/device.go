@@ -86,7 +86,7 @@ func deviceOfFilesystem(entry Entry) (Device, error) {
 // blockDevice returns the block device of the node at path, if it is one.
 func blockDevice(path string) (Device, bool, error) {
 	var stat unix.Stat_t
-	if err := unix.Stat(path, &stat); err != nil {
+	if err := ignoringEINTR(func() error { return unix.Stat(path, &stat) }); err != nil {
 		return Device{}, false, err
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFBLK {

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,6 +24,9 @@ type HeldError struct {
 	Holders []Holder
 	// Claimed is true if a filesystem or another device is on it. The kernel then refuses an exclusive open.
 	Claimed bool
+	// Namespaces are the mount namespaces that something keeps although no process is in them. They are only searched for
+	// if there are no holders, and any of them may have the device mounted.
+	Namespaces []string
 }
 
 // Holder keeps a device in use: a process or, with PID 0, the kernel for another device.
@@ -48,21 +52,35 @@ func (h Holder) String() string {
 	return fmt.Sprintf("process %d (%s)%s, which %s", h.PID, h.Command, of, h.Use)
 }
 
+// shownHolders is how many holders a message names.
+const shownHolders = 3
+
 func (e *HeldError) Error() string {
-	const shown = 3
 	if len(e.Holders) == 0 {
-		return e.Device.Path + " is still in use, but /proc shows no process that uses it"
+		return e.withoutHolders()
 	}
 	var names []string
-	for _, h := range e.Holders[:min(shown, len(e.Holders))] {
+	for _, h := range e.Holders[:min(shownHolders, len(e.Holders))] {
 		names = append(names, h.String())
 	}
 	more := ""
-	if len(e.Holders) > shown {
-		more = fmt.Sprintf("; and %d more", len(e.Holders)-shown)
+	if len(e.Holders) > shownHolders {
+		more = fmt.Sprintf("; and %d more", len(e.Holders)-shownHolders)
 	}
 	text := fmt.Sprintf("%s is still in use by %s%s", e.Device.Path, strings.Join(names, "; "), more)
 	return strings.ToValidUTF8(text, "\uFFFD") // names of files and processes are any bytes, and the API takes text only
+}
+
+// withoutHolders names what keeps a filesystem that no process uses. A freeze outlives the last mount.
+func (e *HeldError) withoutHolders() string {
+	found := "none was found"
+	if len(e.Namespaces) > 0 {
+		found = "found: " + strings.Join(e.Namespaces, "; ")
+	}
+	text := fmt.Sprintf("%s is still in use, but no process uses it. Either its filesystem is frozen: mount it on the "+
+		"node, run fsfreeze -u on it and unmount it. Or a mount namespace without a process has it mounted (%s): unmount "+
+		"or close what keeps the namespace", e.Device.Path, found)
+	return strings.ToValidUTF8(text, "\uFFFD")
 }
 
 // CheckFree returns nil if nothing on the node uses the block device any more, in any mount namespace. It also returns
@@ -85,10 +103,14 @@ func (m *Mounter) CheckFree(ctx context.Context, d Device, raw bool) error {
 		if err != nil {
 			return fmt.Errorf("finding the users of %s: %w", now.Path, err)
 		}
-		if busy || len(holders) > 0 {
-			return &HeldError{Device: now, Holders: holders, Claimed: busy}
+		if !busy && len(holders) == 0 {
+			return nil
 		}
-		return nil
+		held := &HeldError{Device: now, Holders: holders, Claimed: busy}
+		if table, err := m.Table(); err == nil && len(holders) == 0 {
+			held.Namespaces = table.keptNamespaces()
+		}
+		return held
 	})
 }
 
@@ -202,6 +224,45 @@ func holdersOf(d Device, all bool) ([]Holder, error) {
 	}
 	return holders, nil
 }
+
+// keptNamespaces are the mount namespaces without a process that a bind mount or a descriptor keeps. They are for
+// messages only, so what cannot be read is left out.
+func (t *Table) keptNamespaces() []string {
+	inhabited, kept := map[string]bool{}, map[string]string{}
+	for _, e := range t.entries {
+		if e.FSType == "nsfs" {
+			kept[e.Root] = "kept by the mount at " + e.Path
+		}
+	}
+	pids, err := processes()
+	if err != nil {
+		return nil
+	}
+	for _, pid := range pids {
+		p := processOf(pid)
+		inhabited[p.namespace()] = true
+		open, err := filepath.Glob(filepath.Join(p.dir, "fd", "*"))
+		if err != nil {
+			continue
+		}
+		for _, path := range open {
+			if target, err := os.Readlink(path); err == nil && strings.HasPrefix(target, mountNamespace) {
+				kept[target] = p.holder("has it open", false).String()
+			}
+		}
+	}
+	var found []string
+	for namespace, by := range kept {
+		if strings.HasPrefix(namespace, mountNamespace) && !inhabited[namespace] {
+			found = append(found, namespace+", "+by)
+		}
+	}
+	slices.Sort(found)
+	return found[:min(shownHolders, len(found))]
+}
+
+// mountNamespace begins the kernel's name of a mount namespace.
+const mountNamespace = "mnt:["
 
 // askThreads asks every thread of the process that does not share its descriptors, root and mounts with one that was
 // asked before.

@@ -8,6 +8,7 @@ package mount
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -188,6 +189,79 @@ func TestAFilesystemWithoutADeviceHasNone(t *testing.T) {
 			t.Errorf("device under a mount of %s: %+v, error %v; want no path", e.FSType, d, err)
 		}
 	}
+}
+
+func TestWhatKeepsAFilesystemWithoutAProcessIsNamed(t *testing.T) {
+	needsRoot(t)
+	for name, test := range map[string]struct {
+		keep func(t *testing.T, dir, target string) (end func())
+		want []string
+	}{
+		"a freeze": {func(t *testing.T, _, target string) func() {
+			device := deviceOf(t, target)
+			command(t, "fsfreeze", "--freeze", target)
+			return func() {
+				mountAt(t, device, target, "ext4")
+				command(t, "fsfreeze", "--unfreeze", target)
+				command(t, "umount", target)
+			}
+		}, []string{"fsfreeze -u", "none was found"}},
+		"a mount namespace that is bound to a file": {func(t *testing.T, dir, _ string) func() {
+			file := keptNamespace(t, dir)
+			return func() { command(t, "umount", file) }
+		}, []string{"kept by the mount at ", "/namespace"}},
+		"a mount namespace that a process has open": {func(t *testing.T, _, target string) func() {
+			inside, _ := holder.Container(t, target)
+			p := holder.Start(t, fmt.Sprintf("exec 7</proc/%d/ns/mnt", inside.PID), nil)
+			inside.End()
+			return p.End
+		}, []string{"(sh), which has it open"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, dir := New(Options{}), workspace(t)
+			path, target := filesystem(t, dir, "ext4"), mkdir(t, dir, "target")
+			mountAt(t, path, target, "ext4")
+			end := test.keep(t, dir, target)
+			device := deviceAt(t, path)
+			if err := m.Unmount(t.Context(), target); err != nil {
+				t.Fatal(err)
+			}
+			err := m.CheckFree(t.Context(), device, false)
+			for _, want := range test.want {
+				if held(err) == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("device %s, which %s keeps: error %v, want that it is held, with %q", path, name, err, want)
+				}
+			}
+			end()
+			awaitFree(t, m, device, false)
+		})
+	}
+}
+
+// keptNamespace is the file of a mount namespace with a private copy of every mount, and without a process.
+func keptNamespace(t *testing.T, dir string) string {
+	t.Helper()
+	place := mkdir(t, dir, "place")
+	command(t, "mount", "-t", "tmpfs", "--make-private", "place", place)
+	t.Cleanup(func() {
+		if err := unix.Unmount(place, 0); err != nil {
+			t.Errorf("unmounting %s: error %v, want none", place, err)
+		}
+	})
+	file := filepath.Join(place, "namespace")
+	write(t, file, "")
+	command(t, "unshare", "--mount="+file, "true")
+	return file
+}
+
+func deviceOf(t *testing.T, target string) string {
+	t.Helper()
+	table, err := New(Options{}).Table()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, _ := table.At(target)
+	return e.Source
 }
 
 func TestTheNamesOfHoldersAreText(t *testing.T) {

@@ -78,6 +78,8 @@ type kind int
 const (
 	reads kind = iota
 	changes
+	// examinations find out whether a path answers, so one that hangs keeps no other read away.
+	examinations
 )
 
 type callKey struct {

@@ -9,9 +9,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -92,6 +94,46 @@ func typeName(mode fs.FileMode) string {
 	}
 }
 
+// Occupant names what is at the path and is no mount point of EnsureDir (fs.ModeDir) or EnsureFile (0). It is empty if
+// nothing else is there. It is for paths of the node's own disk, with nothing mounted.
+func Occupant(path string, typ fs.FileMode) (string, error) {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", nil
+	case err != nil:
+		return "", err
+	case info.Mode().Type() != typ || typ == 0 && info.Size() != 0:
+		return "a " + typeName(info.Mode()), nil
+	case typ == 0:
+		return "", nil
+	}
+	return contents(path)
+}
+
+// contents names the first few entries of the directory; empty if there are none.
+func contents(path string) (text string, err error) {
+	const shown = 3
+	dir, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, dir.Close()) }()
+	names, err := dir.Readdirnames(shown + 1)
+	if errors.Is(err, io.EOF) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	slices.Sort(names)
+	text = fmt.Sprintf("a directory with %q", names[:min(shown, len(names))])
+	if len(names) > shown {
+		text += " and more"
+	}
+	return text, nil
+}
+
 // RemoveMountPoint removes a mount point of EnsureDir or EnsureFile: an empty directory or empty regular file without a
 // mount. It succeeds if the path does not exist. Anything else is ErrOccupied or ErrStillMounted, and stays.
 func (m *Mounter) RemoveMountPoint(ctx context.Context, path string) error {
@@ -125,7 +167,8 @@ func remove(path string) error {
 	}
 	err = unix.Rmdir(path)
 	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("%w: the directory is not empty", ErrOccupied)
+		by, err := contents(path)
+		return errors.Join(fmt.Errorf("%w by %s", ErrOccupied, by), err)
 	}
 	return err
 }

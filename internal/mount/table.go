@@ -272,9 +272,11 @@ func (e Entry) placed(path string, within []string) bool {
 		slices.ContainsFunc(within, func(dir string) bool { return strictlyBelow(e.Path, dir) })
 }
 
-func (t *Table) filter(keep func(Entry) bool) []Entry {
+func (t *Table) filter(keep func(Entry) bool) []Entry { return filter(t.entries, keep) }
+
+func filter(mounts []Entry, keep func(Entry) bool) []Entry {
 	var found []Entry
-	for _, e := range t.entries {
+	for _, e := range mounts {
 		if keep(e) {
 			found = append(found, e)
 		}

@@ -49,15 +49,16 @@ func (t *Table) Others(e Entry, mounts []Entry) []Entry {
 	return slices.DeleteFunc(mounts, func(o Entry) bool { return o.ID == e.ID || t.Twin(e, o) })
 }
 
+// Without are the mounts that are not placed, nor twins of one that is.
+func (t *Table) Without(mounts []Entry, placed func(Entry) bool) []Entry {
+	there := filter(mounts, placed)
+	return filter(mounts, func(o Entry) bool {
+		return !placed(o) && !slices.ContainsFunc(there, func(p Entry) bool { return t.Twin(p, o) })
+	})
+}
+
 // outside lists the mounts of e's filesystem that are neither at e's path, nor strictly below it or one of the
 // directories within, nor twins of such a mount.
 func (t *Table) outside(e Entry, within []string) []Entry {
-	all := t.OfDevice(e.Major, e.Minor)
-	placed := func(o Entry) bool { return o.placed(e.Path, within) }
-	twin := func(o Entry) bool {
-		return slices.ContainsFunc(all, func(p Entry) bool { return placed(p) && t.Twin(p, o) })
-	}
-	return t.filter(func(o Entry) bool {
-		return o.Major == e.Major && o.Minor == e.Minor && !placed(o) && !twin(o)
-	})
+	return t.Without(t.OfDevice(e.Major, e.Minor), func(o Entry) bool { return o.placed(e.Path, within) })
 }

@@ -87,3 +87,11 @@ func TestATwinIsFoundWhereTheDirectoryIsASymbolicLinkToTheBoundOne(t *testing.T)
 		t.Errorf("other mounts of the stage: %q, want none", paths(got))
 	}
 }
+
+func TestWhatIsPlacedGoesWithItsTwin(t *testing.T) {
+	table := parse(t, boundKubelet+"50 22 7:3 / /srv rw shared:5 - ext4 /dev/loop3 rw\n")
+	got := table.Without(table.OfDevice(7, 3), func(e Entry) bool { return e.Path == "/var/lib/kubelet/plugins/stage" })
+	if !slices.Equal(paths(got), []string{"/srv"}) {
+		t.Errorf("mounts without the stage: %q, want no copy of it, and the bind mount", paths(got))
+	}
+}

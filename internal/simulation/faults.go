@@ -54,6 +54,7 @@ const (
 	partitioned   fault = "a machine goes on with what it has mounted while another one has its name"
 	replaced      fault = "a machine is off for good, and another one has its name"
 	reinstalled   fault = "a machine is installed anew"
+	sickened      fault = "a filesystem works no more"
 
 	attacherAsleep fault = "the attacher sleeps before it puts its finalizer on an attachment"
 	volumeVanishes fault = "a PersistentVolume goes before its attachment is attached, and another has its handle"
@@ -73,6 +74,7 @@ const (
 	contradicted   fault = "an agent contradicts a taint"
 	othersDeclared fault = "an administrator ends what a machine used that is powered off"
 	shut           fault = "a filesystem is shut down"
+	foundSick      fault = "an agent reports that a volume works no more"
 	checked        fault = "the invariants are checked"
 )
 
@@ -178,5 +180,5 @@ func faults() []fault {
 	all := slices.Sorted(maps.Keys(odds))
 	return append(all, agentStopped, reboot, remade, callBusy, unmounted, partitioned, replaced, reinstalled,
 		outOfService, leftTaint, wrongTaint, earlyTaint, declared, podForced,
-		shared, forgotten)
+		shared, forgotten, sickened)
 }

@@ -87,6 +87,8 @@ type mounted struct {
 	handle string
 	uid    types.UID
 	seq    uint64
+	// sick is since when the filesystem works no more; zero for one that does.
+	sick time.Time
 }
 
 // ownDisk holds every directory of the machine.
@@ -235,6 +237,11 @@ func (m *machine) launch(life int) {
 func (m *machine) mount(e mounted) {
 	m.lastID++
 	e.ID = m.lastID + 100
+	for _, o := range m.mounts { // a device has one filesystem, however often it is mounted
+		if o.seq == e.seq {
+			e.sick = o.sick
+		}
+	}
 	m.mounts = append(m.mounts, e)
 	m.changed()
 }

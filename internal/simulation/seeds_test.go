@@ -105,6 +105,7 @@ func run(t *testing.T, s story) (reached map[fault]int) {
 		w := newWorld(s.seed, scratch())
 		w.verbose = *oneSeed != 0 && testing.Verbose()
 		w.harsh, w.replace, w.inline = *harsh, s.replace, s.inline
+		w.sickness = mended[s] == ""
 		w.twins = !s.replace && !s.inline && s.seed%5 > 2 // none of those that are mended
 		w.machines = !s.replace && !s.inline && (s.seed%7 == 1 || s.seed%7 == 2)
 		defer w.remove()
@@ -187,7 +188,7 @@ func (t *tally) add(reached map[fault]int) {
 func (t *tally) occasions() []fault {
 	return []fault{attached, staged, published, detached, taken, contradicted, othersDeclared, shut, checked, running,
 		reconstructed, boundInline,
-		keptInline}
+		keptInline, foundSick}
 }
 
 func writeStacks(t *testing.T, path string) {

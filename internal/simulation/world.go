@@ -48,6 +48,8 @@ type World struct {
 	inline bool
 	// twins: two PersistentVolumes have the handle of the shared volume.
 	twins bool
+	// sickness: filesystems fall sick.
+	sickness bool
 	// machines come and go under the names of nodes.
 	machines bool
 	// away are the machines that are on while another one acts for their node. installations counts those that came
@@ -130,6 +132,9 @@ func (w *World) populate(nodes, volumes []string) {
 		w.nodes[n].startKubeletAfter(0)
 		if w.inline {
 			w.running.Go(w.nodes[n].inlinePodsComeAndGo)
+		}
+		if w.sickness {
+			w.running.Go(w.nodes[n].filesystemsFallSick)
 		}
 	}
 }

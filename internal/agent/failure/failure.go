@@ -164,7 +164,7 @@ func (f *Failure) AwaitsOtherUse() bool {
 // AwaitsHolder reports whether the end of a process that uses the device or the volume may let a retry succeed.
 func (f *Failure) AwaitsHolder() bool {
 	return f.Reason == volumesv1alpha1.ReasonReadOnlyNotEnforced || f.Reason == volumesv1alpha1.ReasonDeviceHeld ||
-		f.Reason == volumesv1alpha1.ReasonUsedByPods
+		f.Reason == volumesv1alpha1.ReasonUsedByPods || f.Reason == volumesv1alpha1.ReasonVolumeSick
 }
 
 // AwaitsMounts reports whether a change of the mount table may let a retry succeed.

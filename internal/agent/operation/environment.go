@@ -228,6 +228,8 @@ type Mounts interface {
 	DeviceNode(ctx context.Context, path string) (mount.Device, error)
 	DeviceUnder(e mount.Entry) (mount.Device, error)
 	CheckFree(ctx context.Context, d mount.Device, raw bool) error
+	Examine(ctx context.Context, path string) (mount.Health, error)
+	Users(ctx context.Context, path string) ([]mount.Holder, error)
 	ReadOnly(ctx context.Context, d mount.Device) (bool, error)
 	SetReadOnly(ctx context.Context, d mount.Device, readOnly bool) error
 	ShutdownFilesystem(ctx context.Context, path string, still func() error, within ...string) error

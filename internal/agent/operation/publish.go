@@ -57,6 +57,9 @@ func (op Publisher) Publish(ctx context.Context, v *Volume, f plan.Facts, intent
 	if err := op.checkPath(f, *u); err != nil {
 		return err
 	}
+	if Examiner(op).Examine(ctx, v, v.Record) {
+		return fmt.Errorf("publishing: the volume is sick: %w", failure.ErrChanged)
+	}
 	secrets, err := op.secrets(ctx, f.VolumeSource().PublishSecret)
 	if err != nil {
 		return err
@@ -117,40 +120,39 @@ func (op Publisher) mayPublish(ctx context.Context, v *Volume, u *record.Use) er
 	return nil
 }
 
-// checkPath fails unless the published path is free for this use, or holds what an earlier call for it put there.
+// checkPath fails unless the published path is free for this use, or has mounted what an earlier call for it put there.
+// A program may have written to the bare path while the mount was lost: a mount would hide that.
 func (op Publisher) checkPath(f plan.Facts, u record.Use) error {
-	occupied := func(by string) error {
-		return failure.Problemf(volumesv1alpha1.ReasonPathOccupied,
-			"%s is in the way at %s; it stays there until an administrator removes it", by, u.Path)
-	}
-	if f.Uses[u.Intent.UID] == record.Foreign {
-		return occupied("another mount")
-	}
-	if u.Phase != record.PhaseNone {
+	switch there := f.Uses[u.Intent.UID]; {
+	case there == record.Foreign:
+		return occupied("another mount", u.Path)
+	case there == record.Present && u.Phase == record.PhaseNone:
+		return occupied("a mount", u.Path)
+	case there == record.Present:
 		return nil
 	}
-	if f.Uses[u.Intent.UID] != record.Missing {
-		return occupied("a mount")
-	}
-	info, err := os.Lstat(u.Path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
-		return fmt.Errorf("reading published path: %w", err)
-	case !info.IsDir():
-		return occupied("a file")
-	case u.Type == volumesv1alpha1.PublicationDevice:
-		return occupied("a directory")
-	}
-	entries, err := os.ReadDir(u.Path)
+	by, err := occupant(u, u.Path)
 	if err != nil {
 		return fmt.Errorf("reading published path: %w", err)
 	}
-	if len(entries) > 0 {
-		return occupied("a directory that is not empty")
+	if by != "" {
+		return occupied(by, u.Path)
 	}
 	return nil
+}
+
+// occupant names what is at the path of the publication, where nothing is mounted; empty if it is free.
+func occupant(u record.Use, path string) (string, error) {
+	if u.Type == volumesv1alpha1.PublicationDevice {
+		return mount.Occupant(path, 0)
+	}
+	return mount.Occupant(path, fs.ModeDir)
+}
+
+// occupied is the error for something at a path of the agent's that is not its own.
+func occupied(by, path string) *failure.Problem {
+	return failure.Problemf(volumesv1alpha1.ReasonPathOccupied,
+		"%s is in the way at %s; it stays there until an administrator removes it", by, path)
 }
 
 // published verifies what the driver has done. Users may rely on it once its files belong to the intent's group.

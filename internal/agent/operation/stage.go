@@ -120,6 +120,7 @@ func (op Stager) staged(ctx context.Context, v *Volume, f plan.Facts, before rec
 		}
 		s.Source = record.SourceOf(e)
 		s.Device = op.stagedDevice(ctx, v.Record)
+		Examiner(op).noteErrors(ctx, s)
 	case before.Source != "" || f.Stage != record.Missing:
 		return &driver.Error{Outcome: driver.Uncertain, Code: volumesv1alpha1.ReasonMountLost,
 			Message: fmt.Sprintf("the driver reports success, but nothing is mounted at %s any more", s.Path)}

@@ -59,6 +59,7 @@ var steps = map[plan.Kind]step{
 	plan.MarkInUse:       markInUseStep,
 	plan.Join:            joinStep,
 	plan.Stage:           stageStep,
+	plan.Remount:         remountStep,
 	plan.Reference:       referenceStep,
 	plan.Publish:         publishStep,
 	plan.SetOwnership:    setOwnershipStep,

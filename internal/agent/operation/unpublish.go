@@ -39,15 +39,8 @@ type Unpublisher struct{ *Environment }
 // Unpublish undoes one publication and forgets the use, or what of it is not wanted any more.
 func (op Unpublisher) Unpublish(ctx context.Context, v *Volume, f plan.Facts, intent types.UID) error {
 	u := v.Record.UseOf(intent)
-	if u.Phase != record.PhaseNone {
-		end, err := op.keepPodsOut(ctx, v, f, *u)
-		if err != nil {
-			return err
-		}
-		defer end()
-		if err := op.undoPublication(ctx, v, f, u); err != nil {
-			return err
-		}
+	if err := op.withdraw(ctx, v, f, u); err != nil {
+		return err
 	}
 	v.Unsaved = true
 	if i := f.Intent(intent); f.Stale() || i == nil || f.Ends(*u) {
@@ -56,6 +49,19 @@ func (op Unpublisher) Unpublish(ctx context.Context, v *Volume, f plan.Facts, in
 	}
 	*u = record.Use{Intent: u.Intent, Want: volumesv1alpha1.DesiredStaged}
 	return nil
+}
+
+// withdraw undoes the publication, if there is one, while no pod uses it.
+func (op Unpublisher) withdraw(ctx context.Context, v *Volume, f plan.Facts, u *record.Use) error {
+	if u.Phase == record.PhaseNone {
+		return nil
+	}
+	end, err := op.keepPodsOut(ctx, v, f, *u)
+	if err != nil {
+		return err
+	}
+	defer end()
+	return op.undoPublication(ctx, v, f, u)
 }
 
 // podInputs name the pods that use publications: the end of one of them is tried at once.
@@ -142,7 +148,7 @@ func (op Unpublisher) undoPublication(ctx context.Context, v *Volume, f plan.Fac
 	req := driver.UnpublishRequest{Handle: v.Record.Handle, Mode: v.Record.Mode, TargetPath: u.Target}
 	err = op.Call(ctx, v, f, "unpublish", u.Target, func(ctx context.Context) error { return d.Unpublish(ctx, req) })
 	if err != nil && !driver.IsNotFound(err) {
-		return err
+		return op.explainUnpublish(*u, err)
 	}
 	table, err := op.Mounts.Table()
 	if err != nil {
@@ -164,6 +170,21 @@ func (op Unpublisher) undoPublication(ctx context.Context, v *Volume, f plan.Fac
 	}
 	u.Phase, u.Source, u.Device = record.PhaseNone, "", ""
 	return nil
+}
+
+// explainUnpublish names what a program has written to the bare path while the mount was lost. Drivers fail on it: they
+// remove the path, and no more than an empty one.
+func (op Unpublisher) explainUnpublish(u record.Use, err error) error {
+	if !op.nothingAt(u.Target) {
+		return err
+	}
+	by, unread := occupant(u, u.Target)
+	if by == "" || unread != nil {
+		return err
+	}
+	p := occupied(by, u.Target)
+	p.Err = err
+	return p
 }
 
 // undoOwn takes away what the agent itself has bound on top of the driver's publication. The disk knows of it

@@ -8,11 +8,15 @@ package operation
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"slices"
+	"strings"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/failure"
@@ -68,7 +72,7 @@ func (op Unstager) unstage(ctx context.Context, v *Volume, f plan.Facts) error {
 	req := driver.UnstageRequest{Handle: r.Handle, Mode: r.Mode, StagingPath: r.Stage.Path}
 	err = op.Call(ctx, v, f, "unstage", r.Stage.Path, func(ctx context.Context) error { return d.Unstage(ctx, req) })
 	if err != nil && !driver.IsNotFound(err) {
-		return err
+		return op.explainUnstage(r, err)
 	}
 	table, err := op.Mounts.Table()
 	if err != nil {
@@ -84,8 +88,23 @@ func (op Unstager) unstage(ctx context.Context, v *Volume, f plan.Facts) error {
 	if err := op.callMayMount(v, f); err != nil {
 		return err
 	}
-	r.Stage = record.Stage{Path: r.Stage.Path}
+	v.forgetStage()
 	return nil
+}
+
+// explainUnstage names what is in the staging path of a filesystem, where the driver fails because there is something.
+// Drivers may have files of their own there, so it is in the way only if the driver's message names it as the cause.
+func (op Unstager) explainUnstage(r *record.Record, err error) error {
+	if r.Block() || !strings.Contains(err.Error(), unix.ENOTEMPTY.Error()) || !op.nothingAt(r.Stage.Path) {
+		return err
+	}
+	by, unread := mount.Occupant(r.Stage.Path, fs.ModeDir)
+	if by == "" || unread != nil {
+		return err
+	}
+	p := occupied(by, r.Stage.Path)
+	p.Err = err
+	return p
 }
 
 // stageIsForeign reports whether the stage of an attachment that was taken away is none of the agent's to undo: the
@@ -110,7 +129,7 @@ func (op Unstager) forgetStage(ctx context.Context, v *Volume, err error) error 
 		return err
 	}
 	op.Observer.ObserveSoon() // the observer may not have seen it yet
-	v.Record.Stage = record.Stage{Path: v.Record.Stage.Path}
+	v.forgetStage()
 	return nil
 }
 
@@ -166,7 +185,7 @@ func kubeletMayUse(node *corev1.Node, name corev1.UniqueVolumeName, s record.Vol
 // checkUse refuses while the node itself shows another use of the stage.
 func (op Unstager) checkUse(v *Volume, table *mount.Table) error {
 	r := v.Record
-	if others := stageElsewhere(table, r.Stage); len(others) > 0 && !r.Block() {
+	if others := op.stageElsewhere(table, r); len(others) > 0 && !r.Block() {
 		return SharedByKubelet("the volume is still mounted at %s", others[0].Path)
 	}
 	staged, err := op.kubeletStages(r)
@@ -182,8 +201,14 @@ func SharedByKubelet(format string, args ...any) error {
 	return failure.Problemf(volumesv1alpha1.ReasonSharedByKubelet, format, args...)
 }
 
-// stageElsewhere lists the other mounts of what is staged, also where the stage itself was removed.
-func stageElsewhere(table *mount.Table, s record.Stage) []mount.Entry {
+// stageElsewhere lists the other mounts of what is staged, also where the stage itself was removed. Another volume of
+// the same source (two PersistentVolumes of one share) has mounts of its own: neither waits for the other's.
+func (op Unstager) stageElsewhere(table *mount.Table, r *record.Record) []mount.Entry {
+	others := op.placesOfOthers(r)
+	return table.Without(sharing(table, r.Stage), func(e mount.Entry) bool { return others.Has(e.Path) })
+}
+
+func sharing(table *mount.Table, s record.Stage) []mount.Entry {
 	if e, ok := table.At(s.Path); ok {
 		return table.Shares(e)
 	}
@@ -192,4 +217,27 @@ func stageElsewhere(table *mount.Table, s record.Stage) []mount.Entry {
 		return nil // without a device of its own its number is another filesystem's by now
 	}
 	return table.Shares(staged)
+}
+
+// placesOfOthers are the paths at which another volume is known to be mounted, and not this one: by the agent, for a
+// pod that has it inline, or by the kubelet.
+func (op Unstager) placesOfOthers(r *record.Record) sets.Set[string] {
+	ofOthers, ofThis := sets.New[string](), sets.New[string]()
+	of := func(volume string) sets.Set[string] {
+		if volume == r.VolumeName {
+			return ofThis
+		}
+		return ofOthers
+	}
+	for volume, paths := range op.Store.Places() {
+		of(volume).Insert(paths...).Insert(op.Paths.Reference(volume))
+	}
+	for _, b := range op.Pods.All() {
+		of(b.VolumeName).Insert(b.Target)
+	}
+	last, _ := op.Observer.Latest()
+	for volume, u := range last.Uses {
+		of(volume).Insert(u.Mounts...)
+	}
+	return ofOthers.Difference(ofThis)
 }

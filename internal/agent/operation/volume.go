@@ -44,11 +44,20 @@ type Volume struct {
 	// Phases are for the metrics only.
 	Phases plan.Phases
 
-	mu      sync.Mutex
-	hung    <-chan struct{}
-	hungOp  string
-	changes map[ChangeKind]bool
-	figure  *report.Figures
+	// remounts is how often the volume was unmounted because it was sick, and nextRemount when it may be again.
+	remounts    int32
+	nextRemount time.Time
+
+	mu sync.Mutex
+	// found by the last examination of the stage with the number stages; nil before the first one.
+	found  *examination
+	stages int
+	// announced is the cause of a sickness that an event was sent about.
+	announced string
+	hung      <-chan struct{}
+	hungOp    string
+	changes   map[ChangeKind]bool
+	figure    *report.Figures
 	// reading: the figures are being read.
 	reading bool
 	// lost are the mounts that were reported as removed by another program.

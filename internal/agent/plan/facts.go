@@ -203,10 +203,15 @@ func (f Facts) Published(u record.Use) bool {
 }
 
 // Bindable reports whether pods may bind the publication: it is as its intent asks for, and the attachment that it was
-// made on is still there.
+// made on is still there. Nothing new is shown of a volume that is sick.
 func (f Facts) Bindable(u record.Use) bool {
-	return !f.Unconfirmed && f.Usable() && f.Published(u) && u.Type == volumesv1alpha1.PublicationMount &&
-		!f.Releases(u) && !f.Differs(u)
+	return !f.Unconfirmed && f.Usable() && f.Record.Sick == nil && f.Published(u) &&
+		u.Type == volumesv1alpha1.PublicationMount && !f.Releases(u) && !f.Differs(u)
+}
+
+// remountable reports whether to unmount and stage a volume that is sick may help, and takes it from no pod.
+func (f Facts) remountable() bool {
+	return f.Record.Sick.Remountable && len(f.Pods) == 0 && f.Kubelet == nil
 }
 
 // Lost lists the paths at which something was mounted in this boot and is not any more.

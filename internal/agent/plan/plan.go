@@ -25,6 +25,8 @@ const (
 	Join Kind = "join"
 	// Stage and the following call the driver.
 	Stage Kind = "stage"
+	// Remount unmounts a volume that is sick, so that it is staged again.
+	Remount Kind = "remount"
 	// Publish makes the volume usable at an intent's path.
 	Publish Kind = "publish"
 	// SetOwnership gives the files of a publication to the intent's group.
@@ -144,8 +146,11 @@ func planEnd(f Facts) []Step {
 
 // planForward brings the volume to where its intents want it.
 func planForward(f Facts) []Step {
-	if !f.Usable() || len(f.Wanting()) == 0 {
+	if !f.Usable() || len(f.Wanting()) == 0 || f.Record.Sick != nil && !f.remountable() {
 		return nil
+	}
+	if f.Record.Sick != nil {
+		return []Step{{Kind: Remount}}
 	}
 	var acts []Step
 	if f.Unreferenced() {

@@ -8,6 +8,7 @@ SPDX-License-Identifier: Apache-2.0
 package record
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -70,6 +71,8 @@ type Record struct {
 	ShutDown bool `json:"shutDown,omitempty"`
 	// Rebuilt from the API because the record itself was lost.
 	Rebuilt bool `json:"rebuilt,omitempty"`
+	// Sick is why what is mounted works no more; nil while it does, as far as is known.
+	Sick *Sickness `json:"sick,omitempty"`
 	// Incomplete: rebuilt from a line of the API that did not list every publication, so uses are missing.
 	Incomplete bool `json:"incomplete,omitempty"`
 }
@@ -95,6 +98,21 @@ type Stage struct {
 	Device string `json:"device,omitempty"`
 	// BootID of the kernel that Phase speaks of.
 	BootID string `json:"bootID,omitempty"`
+	// Errors are those that the filesystem had counted when it was staged, or first examined; nil for one that counts none.
+	Errors *int64 `json:"errors,omitempty"`
+}
+
+// Sickness is why what is mounted of a volume works no more.
+type Sickness struct {
+	Cause string `json:"cause"`
+	// Since is when the agent saw it first.
+	Since time.Time `json:"since"`
+	// Remountable: to unmount and stage it again may help.
+	Remountable bool `json:"remountable,omitempty"`
+}
+
+func (s Sickness) String() string {
+	return fmt.Sprintf("%s, since %s", s.Cause, s.Since.UTC().Format(time.RFC3339))
 }
 
 // Use is one intent's hold on the volume.
@@ -210,7 +228,7 @@ func (u *Use) Requested(there Presence, bootID string) {
 // next.
 func (r *Record) ForgetOtherBoots(bootID string) {
 	if r.Stage.BootID != bootID {
-		r.Stage.Source, r.Stage.Device = "", ""
+		r.Stage.Source, r.Stage.Device, r.Stage.Errors, r.Sick = "", "", nil, nil
 	}
 	for i := range r.Uses {
 		if u := &r.Uses[i]; u.BootID != bootID {
@@ -222,6 +240,20 @@ func (r *Record) ForgetOtherBoots(bootID string) {
 // MayHaveMounts reports whether the driver may have anything of the volume on this node.
 func (r *Record) MayHaveMounts() bool {
 	return r.Stage.Phase != PhaseNone || slices.ContainsFunc(r.Uses, func(u Use) bool { return u.Phase != PhaseNone })
+}
+
+// places are the paths at which the driver, or the agent for its users, has or may have mounted the volume.
+func (r *Record) places() []string {
+	var paths []string
+	if r.Stage.Phase != PhaseNone {
+		paths = append(paths, r.Stage.Path)
+	}
+	for _, u := range r.Uses {
+		if u.Phase != PhaseNone {
+			paths = append(paths, u.Path, u.Target, u.Bound)
+		}
+	}
+	return paths
 }
 
 // CountsAsInUse reports whether the volume counts as in use here.
@@ -284,6 +316,10 @@ func (r *Record) Copy() *Record {
 	c.Uses, c.Devices = slices.Clone(r.Uses), slices.Clone(r.Devices)
 	for i := range c.Uses {
 		c.Uses[i].Mount = c.Uses[i].Mount.DeepCopy()
+	}
+	if r.Sick != nil {
+		sick := *r.Sick
+		c.Sick = &sick
 	}
 	if r.InFlight != nil {
 		call := *r.InFlight

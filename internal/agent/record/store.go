@@ -32,6 +32,8 @@ type Store struct {
 	saved map[string][]byte
 	// records are on the disk, or may be, by volume.
 	records map[string]Identity
+	// places are the paths at which the records have something mounted, by volume.
+	places map[string][]string
 }
 
 // Identity is what names a record's volume in what the kubelet has on the node.
@@ -66,7 +68,8 @@ func OpenStore(dir string) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making record directory: %w", err)
 	}
-	return &Store{Dir: dir, Replace: ReplaceFile, saved: map[string][]byte{}, records: map[string]Identity{}}, nil
+	return &Store{Dir: dir, Replace: ReplaceFile, saved: map[string][]byte{}, records: map[string]Identity{},
+		places: map[string][]string{}}, nil
 }
 
 // Path is the file of the volume's record.
@@ -159,13 +162,14 @@ func (s *Store) Remove(volumeName string) error {
 func (s *Store) Note(r *Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.records[r.VolumeName] = identityOf(r)
+	s.records[r.VolumeName], s.places[r.VolumeName] = identityOf(r), r.places()
 }
 
 func (s *Store) forget(volumeName string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.records, volumeName)
+	delete(s.places, volumeName)
 }
 
 // Known are the volumes that have a record.
@@ -173,6 +177,13 @@ func (s *Store) Known() map[string]Identity {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.records)
+}
+
+// Places are the paths at which each volume with a record has, or may have, something mounted.
+func (s *Store) Places() map[string][]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.places)
 }
 
 func (s *Store) last(path string) []byte {

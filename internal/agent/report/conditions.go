@@ -145,6 +145,8 @@ func volumesHealthy(nvs *volumesv1alpha1.NodeVolumeState, reports map[string]Vol
 		switch r := reports[name]; {
 		case r.Line.Error != nil:
 			failing = append(failing, fmt.Sprintf("%s: %s %s", name, r.Line.Error.Operation, r.Line.Error.Code))
+		case r.Sick != "":
+			failing = append(failing, fmt.Sprintf("%s: sick: %s", name, r.Sick))
 		case r.Abnormal != "":
 			failing = append(failing, fmt.Sprintf("%s: %s", name, r.Abnormal))
 		}
@@ -160,6 +162,8 @@ func (n *Node) mountsConsistent(reports map[string]VolumeReport, names []string)
 	for _, name := range names {
 		if r := reports[name]; r.Differs != "" {
 			differ = append(differ, name+": "+r.Differs)
+		} else if r.Sick != "" {
+			differ = append(differ, fmt.Sprintf("%s: sick: %s", name, r.Sick))
 		} else if r.Orphan {
 			differ = append(differ, name+": in use, but its intent or its attachment is not there")
 		}

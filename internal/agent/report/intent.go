@@ -165,6 +165,9 @@ func (v Snapshot) stagedVerdict(f plan.Facts) (*ConditionValue, *failure.Failure
 		}
 		return gone, nil
 	}
+	if f.Record.Sick != nil {
+		return v.sick(f), v.Failures[plan.Step{Kind: plan.Remount}]
+	}
 	for _, verb := range []plan.Kind{plan.MarkInUse, plan.Stage} {
 		if failure := v.Failures[plan.Step{Kind: verb}]; failure != nil {
 			return failed(failure), failure
@@ -186,6 +189,8 @@ func (v Snapshot) stagedVerdict(f plan.Facts) (*ConditionValue, *failure.Failure
 
 func (v Snapshot) publishedVerdict(f plan.Facts, u record.Use, failure *failure.Failure) *ConditionValue {
 	switch {
+	case f.Record.Sick != nil && !f.Stale():
+		return v.sick(f)
 	case failure != nil:
 		return failed(failure)
 	case f.Published(u) && !f.Stale():
@@ -194,6 +199,25 @@ func (v Snapshot) publishedVerdict(f plan.Facts, u record.Use, failure *failure.
 		return &ConditionValue{reason: volumesv1alpha1.ReasonPublishing, Message: v.Slow}
 	}
 	return &ConditionValue{reason: volumesv1alpha1.ReasonPublishing, Message: "waiting for the volume to be published"}
+}
+
+// sick is Staged and Published of a volume that works no more.
+func (v Snapshot) sick(f plan.Facts) *ConditionValue {
+	s := f.Record.Sick
+	until := "it is unmounted and staged again"
+	failed := v.Failures[plan.Step{Kind: plan.Remount}]
+	switch pods := f.PodsOfVolume(); {
+	case !s.Remountable:
+		until = "the agent waits until it answers again"
+	case len(pods) > 0:
+		until = "it is staged again once these pods have ended: " + Enumerate(pods)
+	case f.Kubelet != nil:
+		until = "it is staged again once the kubelet has unmounted it"
+	case failed != nil:
+		until = failed.Message
+	}
+	return &ConditionValue{reason: volumesv1alpha1.ReasonVolumeSick,
+		Message: fmt.Sprintf("what is mounted works no more: %s; nothing new is published of it; %s", s, until)}
 }
 
 // ExpandedVerdict is Expanded, which is absent while the volume has not grown under the intent.

@@ -90,7 +90,7 @@ func (n *Node) Render(nvs *volumesv1alpha1.NodeVolumeState, reports map[string]V
 		s.Volumes = append(s.Volumes, *r.Line.DeepCopy())
 		summary.Staged += count(r.Staged)
 		summary.Published += count(r.Published)
-		summary.Failing += count(r.Line.Error != nil || r.Abnormal != "")
+		summary.Failing += count(r.Line.Error != nil || r.Abnormal != "" || r.Sick != "")
 		summary.Orphaned += count(r.Orphan)
 	}
 	s.Summary = &summary

@@ -29,6 +29,8 @@ type VolumeReport struct {
 	Differs string
 	// Abnormal is what the driver says of an unhealthy volume.
 	Abnormal string
+	// Sick is why what is mounted works no more, as the agent has found.
+	Sick string
 }
 
 // Equal reports whether both say the same; quantities are compared by value.
@@ -77,6 +79,9 @@ func NewVolumeReport(v Snapshot, f plan.Facts) VolumeReport {
 	if s := v.Figures; s != nil {
 		line.Used, line.Available, line.Inodes, line.InodesUsed = s.Used, s.Available, s.Inodes, s.InodesUsed
 		out.Abnormal = s.Abnormal
+	}
+	if r.Sick != nil {
+		out.Sick = r.Sick.String()
 	}
 	if len(v.Lost) > 0 {
 		out.Differs = "not mounted any more: " + strings.Join(v.Lost, ", ")

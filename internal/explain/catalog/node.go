@@ -105,8 +105,9 @@ var node = []Entry{
 		Way:  "Let the pod on that node end.",
 		Run:  []string{"kubectl get pods -A -o wide --field-selector spec.nodeName={node}"}},
 	{Code: "HWS329", Reason: volumesv1alpha1.ReasonDeviceHeld, Level: Problem, Depth: Root, Acts: OnNode,
-		Says: "Everything is unmounted, but a process still uses the block device of the volume.",
-		Way:  "End the process that the message names.", Run: []string{lastError}},
+		Says: "Everything is unmounted, but the block device of the volume is still in use, as a rule by a process.",
+		Way: "End the process that the message names. If it names none, the filesystem is frozen or a mount namespace " +
+			"without a process has it mounted: the message has what ends each of these.", Run: []string{lastError}},
 	{Code: "HWS330", Reason: volumesv1alpha1.ReasonReadOnlyNotEnforced, Level: Problem, Depth: Root, Acts: Author,
 		Says: "The device cannot be made read-only, because another user on the node may write to it.",
 		Way:  "End the use that the message names; the agent then publishes.", Run: []string{lastError}},
@@ -117,6 +118,11 @@ var node = []Entry{
 		Says: "Pods still use the volume through inline volumes, so it is not released.",
 		Way:  "Let these pods end; the message names them.",
 		Run:  []string{"kubectl get pods -A -o wide --field-selector spec.nodeName={node}"}},
+	{Code: "HWS333", Reason: volumesv1alpha1.ReasonVolumeSick, Level: Problem, Depth: Root, Acts: OnNode,
+		Says: "What is mounted of the volume works no more. The message has the cause, since when, and what uses it.",
+		Way: "Repair its server, daemon or device, and end the pods and processes that the message names. The agent then " +
+			"stages it again: docs/operate.md, \"Sick volumes\".", Run: []string{lastError,
+			"kubectl get vai {intent} -n {namespace} -o yaml"}},
 	{Code: "HWS334", Reason: volumesv1alpha1.ReasonSELinuxMount, Level: Problem, Depth: Root, Acts: Storage,
 		Says: "The node has SELinux, and the driver has seLinuxMount: volumes need a label when they are mounted, which is " +
 			"not supported for intents.",

@@ -1,0 +1,223 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package operation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/failure"
+	"github.com/hawser-io/hawser/internal/agent/plan"
+	"github.com/hawser-io/hawser/internal/agent/record"
+	"github.com/hawser-io/hawser/internal/mount"
+	"github.com/hawser-io/hawser/internal/status"
+)
+
+var remountStep = step{
+	operation: "stage", event: eventFailedMount, logged: true, session: true, reportFirst: true, inputs: podInputs,
+	run: func(ctx context.Context, env *Environment, v *Volume, f plan.Facts, _ types.UID) error {
+		return Examiner{env}.remount(ctx, v, f)
+	},
+}
+
+// Examiner finds out whether what is mounted of a volume still works, without the driver's help.
+type Examiner struct{ *Environment }
+
+// Examine reports whether the volume is sick. What is new requeues the volume, whose record has it from then on. r is
+// the record or a copy of it.
+func (op Examiner) Examine(ctx context.Context, v *Volume, r *record.Record) bool {
+	stage := v.stageCount()
+	found, known := op.examine(ctx, r)
+	if !known {
+		return r.Sick != nil
+	}
+	if v.noteExamination(stage, found) && causeOf(r.Sick) != causeOf(found.sick) {
+		op.Requeue(v.Name)
+	}
+	return found.sick != nil
+}
+
+// examination is what was found of a volume.
+type examination struct {
+	// sick is nil for a volume that works.
+	sick *record.Sickness
+	// errors that the filesystem has counted.
+	errors *int64
+}
+
+// examine returns false where it is not known whether the volume works.
+func (op Examiner) examine(ctx context.Context, r *record.Record) (found examination, known bool) {
+	for _, path := range examinedPaths(r, op.BootID) {
+		h, err := op.Mounts.Examine(ctx, path)
+		if errors.Is(err, mount.ErrNotMounted) {
+			continue // a mount that is lost is made again
+		}
+		found.errors = h.Errors
+		if found.sick, known = diagnose(h, err, r.Stage.Errors); !known {
+			op.Log.V(1).Info("volume not examined", "volume", r.VolumeName, "path", path, "error", err.Error())
+			return found, false
+		}
+		if found.sick != nil {
+			found.sick.Since = op.Clock.Now()
+			break
+		}
+	}
+	return found, true
+}
+
+// examinedPaths are the mounts of the volume that may differ in their health. The publications are mounts of what is
+// staged, if the driver mounts anything there.
+func examinedPaths(r *record.Record, boot string) []string {
+	if s := r.Stage; !r.Block() && s.Phase == record.PhaseDone && s.BootID == boot && s.Source != "" {
+		return []string{s.Path}
+	}
+	var paths []string
+	for _, u := range r.Uses {
+		if u.Phase == record.PhaseDone && u.BootID == boot {
+			paths = append(paths, u.Target)
+		}
+	}
+	return paths
+}
+
+// diagnose returns why a volume does not work, nil if it does, and false if that is not known. The filesystem had
+// counted earlier errors when it was staged.
+func diagnose(h mount.Health, err error, earlier *int64) (*record.Sickness, bool) {
+	var pending *mount.PendingError
+	switch {
+	case errors.Is(err, context.Canceled):
+		return nil, false
+	case errors.As(err, &pending):
+		return &record.Sickness{Cause: fmt.Sprintf("it does not answer: an access to it runs since %s",
+			pending.Call.Since.UTC().Format(time.RFC3339))}, true
+	case mount.Corrupted(err):
+		return &record.Sickness{Cause: "an access to it fails: " + err.Error(), Remountable: true}, true
+	case err != nil:
+		return nil, false
+	case h.DeviceGone:
+		return &record.Sickness{Cause: "its block device is gone from the node", Remountable: true}, true
+	case h.Failed != "":
+		return &record.Sickness{Remountable: true,
+			Cause: fmt.Sprintf("its filesystem takes no more writes since an error (%s)", h.Failed)}, true
+	case h.Errors != nil && earlier != nil && *h.Errors > *earlier:
+		return &record.Sickness{Cause: "its filesystem has counted errors since it was staged", Remountable: true}, true
+	}
+	return nil, true
+}
+
+// noteErrors notes how many errors the filesystem has counted already when it is staged: they outlive the mount.
+func (op Examiner) noteErrors(ctx context.Context, s *record.Stage) {
+	if h, err := op.Mounts.Examine(ctx, s.Path); err == nil {
+		s.Errors = h.Errors
+	}
+}
+
+// remount unmounts a volume that is sick, so that it is staged again, if nothing uses it: no pod, as the plan has it,
+// and no process. Whatever fails is tried again with the backoff, and so is a volume that falls sick again.
+func (op Examiner) remount(ctx context.Context, v *Volume, f plan.Facts) error {
+	r, now := v.Record, op.Clock.Now()
+	if now.Before(v.nextRemount) {
+		return &failure.Problem{Reason: volumesv1alpha1.ReasonVolumeSick, RetryAt: v.nextRemount,
+			Message: fmt.Sprintf("it was staged again %d times and is sick again, the next time is at %s", v.remounts,
+				v.nextRemount.UTC().Format(time.RFC3339))}
+	}
+	for _, path := range examinedPaths(r, op.BootID) {
+		users, err := op.Mounts.Users(ctx, path)
+		if err != nil {
+			return &failure.Problem{Reason: volumesv1alpha1.ReasonVolumeSick, Err: err,
+				Message: "it is not staged again, because it is not known whether a process uses it"}
+		}
+		if len(users) > 0 {
+			held := &mount.HeldError{Device: mount.Device{Path: path}, Holders: users}
+			op.Holders.Await(v.Name, held)
+			return &failure.Problem{Reason: volumesv1alpha1.ReasonVolumeSick,
+				Message: fmt.Sprintf("it is staged again once nothing uses it: %v", held)}
+		}
+	}
+	v.remounts++
+	v.nextRemount = now.Add(status.Backoff(v.remounts))
+	for i := range r.Uses {
+		if err := op.Unpublisher().withdraw(ctx, v, f, &r.Uses[i]); err != nil {
+			return err
+		}
+	}
+	return op.Unstager().unstage(ctx, v, f)
+}
+
+// AnnounceSick sends an event to each intent that wants the volume when it falls sick.
+func (op Examiner) AnnounceSick(v *Volume, f plan.Facts) {
+	if f.Record == nil || !v.sickIsNews(causeOf(f.Record.Sick)) || f.Record.Sick == nil {
+		return
+	}
+	op.Log.Info("volume is sick", "volume", v.Name, "cause", f.Record.Sick.Cause)
+	for _, i := range f.Wanting() {
+		op.Event(i, corev1.EventTypeWarning, volumesv1alpha1.ReasonVolumeSick, "Verify", f.Record.Sick.String())
+	}
+}
+
+// stageCount numbers the stages of the volume, so that the examination of an earlier one counts no more.
+func (v *Volume) stageCount() int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.stages
+}
+
+// noteExamination notes what was found of the stage with that number, unless it is not there any more.
+func (v *Volume) noteExamination(stage int, found examination) (noted bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if stage == v.stages {
+		v.found = &found
+	}
+	return stage == v.stages
+}
+
+func causeOf(s *record.Sickness) string {
+	if s == nil {
+		return ""
+	}
+	return s.Cause
+}
+
+// RecordExamination moves what was found to the record, which must be there.
+func (v *Volume) RecordExamination() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	r, found := v.Record, v.found
+	if found == nil {
+		return
+	}
+	if r.Stage.Errors == nil && r.Stage.Phase == record.PhaseDone {
+		r.Stage.Errors = found.errors
+	}
+	if causeOf(r.Sick) != causeOf(found.sick) {
+		r.Sick = found.sick
+	}
+}
+
+// forgetStage notes that nothing is staged any more.
+func (v *Volume) forgetStage() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.Record.Stage, v.Record.Sick = record.Stage{Path: v.Record.Stage.Path}, nil
+	v.found = nil
+	v.stages++
+}
+
+// sickIsNews notes that the sickness is announced, and reports whether it was not.
+func (v *Volume) sickIsNews(cause string) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	news := v.announced != cause
+	v.announced = cause
+	return news
+}

@@ -1,0 +1,266 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/plan"
+	"github.com/hawser-io/hawser/internal/agent/record"
+	"github.com/hawser-io/hawser/internal/mount"
+	"github.com/hawser-io/hawser/test/csiloop/harness/harnesstest"
+)
+
+// soon is between two examinations of the tests that do not wait for the usual time.
+const soon = 200 * time.Millisecond
+
+// examineSoon has the node's agents examine volumes all the time.
+func (n *realNode) examineSoon() {
+	earlier := n.drive
+	n.drive = func(o *Options) {
+		earlier(o)
+		o.ExaminationPeriod = soon
+	}
+}
+
+// fails has the filesystem at the path fail.
+type fails func(t *testing.T, n *realNode, path, device string)
+
+func command(t *testing.T, program string, arguments ...string) {
+	t.Helper()
+	if out, err := exec.Command(program, arguments...).CombinedOutput(); err != nil {
+		t.Fatalf("%s %v: error %v, want success: %s", program, arguments, err, out)
+	}
+}
+
+func readOnlyAfterError(t *testing.T, n *realNode, path, device string) {
+	t.Helper()
+	command(t, "mount", "-o", "remount,errors=remount-ro", path)
+	n.must(os.WriteFile(filepath.Join("/sys/fs/ext4", filepath.Base(device), "trigger_fs_error"), []byte("test"), 0o200))
+}
+
+func shutDown(t *testing.T, _ *realNode, path, _ string) {
+	t.Helper()
+	command(t, "xfs_io", "-x", "-c", "shutdown", path)
+}
+
+func TestRealVolumesFallSick(t *testing.T) {
+	harnesstest.NeedRoot(t)
+	c := newCluster(t)
+	for name, test := range map[string]struct {
+		fsType string
+		mib    int64
+		fails  fails
+		cause  string
+	}{
+		"ext4 after an error":               {"ext4", 64, readOnlyAfterError, "no more writes since an error"},
+		"ext4 that is shut down":            {"ext4", 64, shutDown, "no more writes since an error (shutdown)"},
+		"xfs with an input or output error": {"xfs", 320, shutDown, "input/output error"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			harnesstest.NeedProgram(t, "mkfs."+test.fsType)
+			harnesstest.NeedProgram(t, "xfs_io")
+			n := c.realNode(t)
+			n.examineSoon()
+			testRealSick(t, n, test.fsType, test.mib, test.fails, test.cause)
+		})
+	}
+}
+
+// testRealSick has a volume fall sick while a pod uses it. Nothing new gets it, also after a restart of the agent,
+// until the pod has ended. Then it works again.
+func testRealSick(t *testing.T, n *realNode, fsType string, mib int64, fail fails, cause string) {
+	v := n.volume(corev1.PersistentVolumeFilesystem, fsType, mib)
+	a := n.start()
+	n.attach(v, "uid-1")
+	first := n.want(v, "first")
+	ready := n.ready(first)
+	p := n.pod("early", first)
+	n.must(p.answer(p.publish(a)))
+	fail(t, n, ready.Status.Path, ready.Status.DevicePath)
+
+	got := n.condition(first, volumesv1alpha1.ConditionReady, volumesv1alpha1.ReasonVolumeSick)
+	message := meta.FindStatusCondition(got.Status.Conditions, volumesv1alpha1.ConditionPublished).Message
+	for _, want := range []string{cause, "since 20", "default/early"} {
+		if !strings.Contains(message, want) {
+			t.Errorf("condition Published of intent %s: %q, want that it has %q", first.Name, message, want)
+		}
+	}
+	n.state("the sick volume", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		for _, c := range []string{volumesv1alpha1.ConditionVolumesHealthy, volumesv1alpha1.ConditionMountsConsistent} {
+			if found := meta.FindStatusCondition(s.Status.Conditions, c); found == nil || found.Status != "False" ||
+				!strings.Contains(found.Message, cause) {
+				return false
+			}
+		}
+		return true
+	})
+	a.kill()
+	a = n.start()
+	late := n.pod("late", first)
+	answer := late.publish(a)
+	second := n.want(v, "second")
+	n.condition(second, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonVolumeSick)
+	select {
+	case err := <-answer:
+		t.Errorf("pod late has been given volume %s, which is sick: error %v, want that it waits", v.handle, err)
+	default:
+	}
+	n.must(p.answer(p.unpublish(a)))
+	n.ready(first)
+	n.must(late.answer(answer))
+	n.must(os.WriteFile(filepath.Join(n.ready(second).Status.Path, "file"), nil, 0o600))
+	n.must(late.answer(late.unpublish(a)))
+	n.end(v, first, second)
+}
+
+func TestAProcessKeepsASickVolumeFromBeingUnmounted(t *testing.T) {
+	harnesstest.NeedRoot(t)
+	harnesstest.NeedProgram(t, "mkfs.ext4")
+	n := newCluster(t).realNode(t)
+	n.examineSoon()
+	v := n.volume(corev1.PersistentVolumeFilesystem, "ext4", 64)
+	n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	ready := n.ready(i)
+	holder := exec.Command("sleep", "1000")
+	holder.Dir = ready.Status.Path
+	n.must(holder.Start())
+	readOnlyAfterError(t, n, ready.Status.Path, ready.Status.DevicePath)
+	named := fmt.Sprintf("process %d (sleep)", holder.Process.Pid)
+	n.intent(i, "the process named", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+		c := meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionReady)
+		return c != nil && c.Reason == volumesv1alpha1.ReasonVolumeSick && strings.Contains(c.Message, named)
+	})
+	n.must(holder.Process.Kill())
+	if err := holder.Wait(); err == nil {
+		t.Error("the process ended by itself, want that it was killed")
+	}
+	n.ready(i)
+	n.end(v, i)
+}
+
+func TestASickVolumeIsDiagnosed(t *testing.T) {
+	count := func(n int64) *int64 { return &n }
+	for name, test := range map[string]struct {
+		health mount.Health
+		access error
+		// earlier are the errors that the filesystem had counted when it was staged.
+		earlier *int64
+		cause   string
+		remount bool
+	}{
+		"works":                             {},
+		"had errors before it was staged":   {health: mount.Health{Errors: count(3)}, earlier: count(3)},
+		"has had errors since":              {mount.Health{Errors: count(4)}, nil, count(3), "counted errors", true},
+		"takes no more writes":              {mount.Health{Failed: "emergency_ro"}, nil, nil, "emergency_ro", true},
+		"has lost its device":               {mount.Health{DeviceGone: true}, nil, nil, "device is gone", true},
+		"has lost its daemon":               {mount.Health{}, unix.ENOTCONN, nil, "not connected", true},
+		"has lost its server's file handle": {mount.Health{}, unix.ESTALE, nil, "stale", true},
+		"has input and output errors":       {mount.Health{}, unix.EIO, nil, "input/output error", true},
+		"refuses root":                      {access: unix.EACCES},
+		"cannot be examined":                {access: errors.New("the mount table cannot be read")},
+		"does not answer": {mount.Health{}, &mount.PendingError{Call: mount.Call{Since: time.Unix(0, 0)}}, nil,
+			"does not answer: an access to it runs since 1970", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, filesystem)
+			b.want("intent")
+			b.stage()
+			b.volume.Record.Stage.Errors = test.earlier
+			b.kernel.health, b.kernel.access = test.health, test.access
+			err := b.act(plan.Publish)
+			b.volume.RecordExamination()
+			r := b.volume.Record
+			if test.cause == "" {
+				if r.Sick != nil || err != nil {
+					t.Errorf("volume that %s: sick %v, error %v, want it published", name, r.Sick, err)
+				}
+				return
+			}
+			if r.Sick == nil || !strings.Contains(r.Sick.Cause, test.cause) || r.Sick.Remountable != test.remount ||
+				!r.Sick.Since.Equal(b.clock.Now()) {
+				t.Fatalf("volume that %s: sick %v, want that it names %q, since now, to be mounted again %t", name, r.Sick,
+					test.cause, test.remount)
+			}
+			if r.Uses[0].Phase != record.PhaseNone {
+				t.Errorf("volume that %s is published: %+v, want that it is not", name, r.Uses[0])
+			}
+			if next := plan.Of(b.facts()); (len(next) == 1 && next[0].Kind == plan.Remount) != test.remount ||
+				len(next) > 1 {
+				t.Errorf("volume that %s: plan %v, want no more than to mount it again, %t", name, next, test.remount)
+			}
+		})
+	}
+}
+
+func TestASickVolumeIsStagedAgain(t *testing.T) {
+	sick := func(t *testing.T) *bench {
+		b := newBench(t, filesystem)
+		b.publish()
+		b.kernel.health.Failed = "shutdown"
+		b.agent.examine(t.Context(), b.volume.Record)
+		b.volume.RecordExamination()
+		return b
+	}
+	t.Run("where nothing uses it", func(t *testing.T) {
+		b := sick(t)
+		b.done(plan.Remount)
+		if r := b.volume.Record; r.Sick != nil || r.Stage.Phase != record.PhaseNone || len(b.kernel.mounted()) > 0 {
+			t.Errorf("volume that was sick: record %+v, mounted %v, want nothing staged", r, b.kernel.mounted())
+		}
+		b.kernel.health.Failed = ""
+		b.done(plan.Stage, plan.Reference, plan.Publish)
+	})
+	t.Run("not while a process uses it", func(t *testing.T) {
+		b := sick(t)
+		b.kernel.users = []mount.Holder{{PID: os.Getpid(), Command: "db", Use: "has a file open"}}
+		err := b.act(plan.Remount)
+		b.refused(err, volumesv1alpha1.ReasonVolumeSick)
+		if !strings.Contains(fmt.Sprint(err), "(db)") || len(b.kernel.mounted()) != 3 {
+			t.Errorf("volume with a user: error %v, mounted %v, want one that names it, and everything as it was", err,
+				b.kernel.mounted())
+		}
+	})
+	t.Run("not again and again", func(t *testing.T) {
+		b := sick(t)
+		b.done(plan.Remount, plan.Stage, plan.Reference)
+		b.agent.examine(t.Context(), b.volume.Record)
+		b.volume.RecordExamination()
+		b.refused(b.act(plan.Remount), volumesv1alpha1.ReasonVolumeSick)
+		b.clock.Step(time.Hour)
+		b.done(plan.Remount)
+	})
+	t.Run("not while a pod or the kubelet uses it", func(t *testing.T) {
+		b := sick(t)
+		f := b.facts()
+		f.Pods = []record.PodBind{{VolumeName: b.of.name()}}
+		if next := plan.Of(f); len(next) > 0 {
+			t.Errorf("sick volume that a pod uses: plan %v, want none", next)
+		}
+	})
+	t.Run("not what was found of an earlier stage", func(t *testing.T) {
+		b := sick(t)
+		b.done(plan.Remount)
+		b.volume.RecordExamination()
+		if b.volume.Record.Sick != nil {
+			t.Errorf("volume that is not staged: sick %v, want that it is not", b.volume.Record.Sick)
+		}
+	})
+}
