@@ -253,6 +253,7 @@ const (
 	ReasonMachineUnknown   = "MachineUnknown"
 
 	ReasonNodeRenamed           = "NodeRenamed"
+	ReasonNodeIDChanged         = "NodeIDChanged"
 	ReasonUnexpectedPublication = "UnexpectedPublication"
 	ReasonVerificationFailed    = "VerificationFailed"
 	ReasonTaintContradicted     = "OutOfServiceContradicted"
