@@ -413,7 +413,8 @@ func testDirectoryDeaf(t *testing.T, c *cluster) {
 func testDirectorySandboxed(t *testing.T, c *cluster) {
 	n, _, a := c.started(t)
 	// The API server admits no pod whose class does not exist.
-	n.must(n.client.Create(t.Context(), &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "kata"}, Handler: "kata"}))
+	class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "kata"}, Handler: "kata"}
+	n.must(n.client.Create(t.Context(), class))
 	p := n.directory("web", "app=db", func(p *corev1.Pod) { p.Spec.RuntimeClassName = ptr.To("kata") })
 	p.opened(a)
 	p.noted(a, "SandboxedRuntime", "runtime class kata", "may stay empty")

@@ -67,7 +67,9 @@ func (w *nodes) nodeLink(n *facts.Node) {
 
 // outOfService reports whether a Node has the taint that has its volumes detached by force.
 func outOfService(node *corev1.Node) bool {
-	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
+	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
+		return t.Key == corev1.TaintNodeOutOfService
+	})
 }
 
 func nodeReady(node *corev1.Node) corev1.NodeCondition {

@@ -97,7 +97,8 @@ func (c *Controller) protect(
 	switch deleting, use := !claim.DeletionTimestamp.IsZero(), used(claim, intents); {
 	case !deleting && use == inUse:
 		// An earlier version set the finalizer alone.
-		if changed = controllerutil.AddFinalizer(claim, volumesv1alpha1.ClaimFinalizer); changed || refused && !marked(claim) {
+		changed = controllerutil.AddFinalizer(claim, volumesv1alpha1.ClaimFinalizer)
+		if changed || refused && !marked(claim) {
 			metav1.SetMetaDataAnnotation(&claim.ObjectMeta, volumesv1alpha1.InUseAnnotation, "true")
 			changed = true
 		}

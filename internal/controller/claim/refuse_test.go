@@ -31,10 +31,11 @@ func TestTheDeletionOfAClaimThatIntentsUseIsAnEvent(t *testing.T) {
 		intents  []volumesv1alpha1.VolumeAttachmentIntent
 		want     string
 	}{
-		"one that is not being deleted":  {false, five, ""},
-		"one that is used by none":       {true, nil, ""},
-		"one whose intents are leaving":  {true, []volumesv1alpha1.VolumeAttachmentIntent{leaving}, ""},
-		"one that an intent uses":        {true, []volumesv1alpha1.VolumeAttachmentIntent{leaving, using("a")}, ": a on node n. "},
+		"one that is not being deleted": {false, five, ""},
+		"one that is used by none":      {true, nil, ""},
+		"one whose intents are leaving": {true, []volumesv1alpha1.VolumeAttachmentIntent{leaving}, ""},
+		"one that an intent uses": {true,
+			[]volumesv1alpha1.VolumeAttachmentIntent{leaving, using("a")}, ": a on node n. "},
 		"one that many intents use":      {true, five, ": a on node n, b on node n, c on node n and 2 more. "},
 		"one of a name that was used by": {true, []volumesv1alpha1.VolumeAttachmentIntent{{}}, ""},
 	} {
