@@ -98,6 +98,7 @@ func testInstallation(t *testing.T, namespace, prefix string) {
 	// The tests below grant accounts more rights, so that only a policy can refuse them.
 	t.Run("only the manager deletes an attachment with a hold", in.testHold)
 	t.Run("only the manager sets, changes and removes a hold", in.testHoldAnnotation)
+	t.Run("a claim that intents use is not deleted where its label or its namespace's asks for that", in.testClaimDeletion)
 	t.Run("neither a name nor every right makes an account the manager", in.testImpostors)
 	t.Run("accounts are recognized by what their names contain", in.testNames)
 	t.Run("an intent gets the release finalizer if it needs it", in.testReleaseFinalizer)

@@ -16,6 +16,15 @@ const (
 	// attaching. A deleted claim waits until no such intent uses it. Kubernetes' own pvc-protection counts pods only.
 	ClaimFinalizer = "volumes.hawser.io/claim-protection"
 
+	// InUseAnnotation on a PersistentVolumeClaim means that intents use it. It is set in one write with the
+	// ClaimFinalizer. Once no intent uses the claim, it is removed only where deletions are refused; elsewhere it stays
+	// and means nothing, as the finalizer does.
+	InUseAnnotation = "volumes.hawser.io/in-use-by-intents"
+
+	// RefuseDeletionLabel with the value true, on a PersistentVolumeClaim or on its namespace, has an admission policy
+	// refuse to delete claims with the InUseAnnotation. Deletions of the namespace and by garbage collection pass.
+	RefuseDeletionLabel = "volumes.hawser.io/refuse-claim-deletion"
+
 	// ForcedAwayFinalizer reserves the name of a VolumeAttachment after a forced detach. It is removed once the
 	// node's agent has reported that no mount of the attachment is left.
 	ForcedAwayFinalizer = "volumes.hawser.io/forced-away"
@@ -255,6 +264,7 @@ const (
 	ReasonMachineUnknown   = "MachineUnknown"
 
 	ReasonNodeRenamed           = "NodeRenamed"
+	ReasonNodeIDChanged         = "NodeIDChanged"
 	ReasonUnexpectedPublication = "UnexpectedPublication"
 	ReasonVerificationFailed    = "VerificationFailed"
 	ReasonTaintContradicted     = "OutOfServiceContradicted"

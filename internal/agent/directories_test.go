@@ -16,6 +16,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -46,6 +47,7 @@ func TestPodsHaveDirectoriesOfIntents(t *testing.T) {
 		"a volume that hangs keeps neither pod nor other volumes":                       testDirectoryHangs,
 		"a node with SELinux has directories that are read-only alone":                  testDirectorySELinux,
 		"one event names all containers that receive no mounts":                         testDirectoryDeaf,
+		"an event names the runtime class of a sandbox":                                 testDirectorySandboxed,
 		"a volume that another pod has alone is named in an event":                      testDirectoryOtherPod,
 		"an intent of a pod, one for less, or of another label is not in a directory":   testDirectorySelects,
 	})
@@ -405,6 +407,17 @@ func testDirectoryDeaf(t *testing.T, c *cluster) {
 	})
 	p.opened(a)
 	p.noted(a, "MountPropagationMissing", "main, second")
+	p.ended(a)
+}
+
+func testDirectorySandboxed(t *testing.T, c *cluster) {
+	n, _, a := c.started(t)
+	// The API server admits no pod whose class does not exist.
+	class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "kata"}, Handler: "kata"}
+	n.must(n.client.Create(t.Context(), class))
+	p := n.directory("web", "app=db", func(p *corev1.Pod) { p.Spec.RuntimeClassName = ptr.To("kata") })
+	p.opened(a)
+	p.noted(a, "SandboxedRuntime", "runtime class kata", "may stay empty")
 	p.ended(a)
 }
 

@@ -87,7 +87,8 @@ func (a *Agent) readStatsOf(ctx context.Context, r *record.Record) {
 	d, ok := a.Registry.Get(r.Driver)
 	reader, capable := d.(driver.StatsReader)
 	path := publishedPath(r)
-	if !ok || !capable || path == "" || !a.capable(r.Driver, "GET_VOLUME_STATS") || !v.BeginStats() {
+	asks := a.capable(r.Driver, "GET_VOLUME_STATS") || a.capable(r.Driver, "GET_VOLUME_HEALTH")
+	if !ok || !capable || path == "" || !asks || !v.BeginStats() {
 		return
 	}
 	defer v.EndStats()

@@ -104,7 +104,7 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: o.Clock,
 			ReleaseTaints: o.ReleaseSetsOnTaints,
 		},
-		"claim": &claim.Controller{Client: mgr.GetClient(), Slots: work},
+		"claim": &claim.Controller{Client: mgr.GetClient(), Slots: work, Events: events},
 		"node": &node.Controller{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Tracker: tracker, Writer: writer,
 			Observations: observations, Replace: replace, Events: events, Clock: o.Clock, ForgetAfter: o.ForgetGoneNodesAfter,

@@ -93,6 +93,23 @@ func (w *claims) boundClaim(v *facts.Volume, claim *corev1.PersistentVolumeClaim
 		w.find(about{object: ref, reason: reason, level: level, since: claim.DeletionTimestamp.Time})
 	}
 	w.resize(claim, ref)
+	w.countedUnused(v, claim, ref)
+}
+
+// countedUnused notes that Kubernetes takes the claim for unused, which counts pods only, while intents use it.
+func (w *claims) countedUnused(v *facts.Volume, claim *corev1.PersistentVolumeClaim, ref facts.Ref) {
+	users := 0
+	for i := range v.Intents.Items {
+		if v.Intents.Items[i].Status.ClaimUID == claim.UID {
+			users++
+		}
+	}
+	for _, c := range claim.Status.Conditions {
+		if c.Type == corev1.PersistentVolumeClaimUnused && c.Status == corev1.ConditionTrue && users > 0 {
+			w.find(about{object: ref, reason: catalog.CountedUnused, since: c.LastTransitionTime.Time,
+				detail: fmt.Sprintf("intents that use it: %d; the condition Unused counts pods only", users)})
+		}
+	}
 }
 
 // resize reports an expansion of the claim. It does not keep a pod from starting.

@@ -177,9 +177,11 @@ type about struct {
 
 // find adds a finding, unless the report has it already.
 func (b *builder) find(a about) {
+	places := b.places(a)
 	e := catalog.OfReason(a.reason)
+	e = e.For(b.declared(places[cmp.Or(e.Off, "node")]))
 	finding := Finding{Code: e.Code, Reason: a.reason, Level: cmp.Or(a.level, e.Level), Says: e.Says, Detail: a.detail,
-		Object: a.object, Since: timeOf(a.since), Acts: e.Acts, Way: e.Way, Run: b.commands(e, a), URL: e.URL(),
+		Object: a.object, Since: timeOf(a.since), Acts: e.Acts, Way: e.Way, Run: b.commands(e, places), URL: e.URL(),
 		depth: max(a.depth, e.Depth)}
 	if rank(finding.Level) < rank(catalog.Waiting) {
 		if finding.Level == catalog.Note {
@@ -190,12 +192,24 @@ func (b *builder) find(a about) {
 	b.report.Findings = add(b.report.Findings, finding)
 }
 
+// declared is what the Node of that name declares about its machine, as far as it was read.
+func (b *builder) declared(node string) catalog.Declared {
+	n, known := b.f.NodeOf(node)
+	switch {
+	case known && facts.Absent(n.Node.Err):
+		return catalog.Gone
+	case known && n.Node.Found && outOfService(n.Node.Value):
+		return catalog.Tainted
+	}
+	return catalog.Nothing
+}
+
 // commands leaves out the one that makes the same report again.
-func (b *builder) commands(e catalog.Entry, a about) []string {
+func (b *builder) commands(e catalog.Entry, places map[string]string) []string {
 	names := map[string]string{facts.KindPod: "pod", facts.KindClaim: "pvc", facts.KindVolume: "pv",
 		facts.KindIntent: "intent", facts.KindNode: "node"}
 	same := "kubectl hawser why " + names[b.f.Subject.Kind] + " " + b.f.Subject.Name
-	return slices.DeleteFunc(e.Commands(b.places(a)), func(command string) bool {
+	return slices.DeleteFunc(e.Commands(places), func(command string) bool {
 		return command == same || command == same+" -n "+b.f.Subject.Namespace
 	})
 }

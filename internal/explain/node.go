@@ -20,9 +20,6 @@ import (
 	"github.com/hawser-io/hawser/internal/explain/facts"
 )
 
-// outOfServiceTaint has volumes detached by force.
-const outOfServiceTaint = "node.kubernetes.io/out-of-service"
-
 // nodes is the part of the walk about nodes, agents and managers.
 type nodes struct{ *builder }
 
@@ -57,17 +54,22 @@ func (w *nodes) nodeLink(n *facts.Node) {
 		state, text = Bad, text+", being deleted"
 		w.find(about{object: ref, reason: volumesv1alpha1.ReasonNodeDeleting, since: node.DeletionTimestamp.Time})
 	}
-	for _, taint := range node.Spec.Taints {
-		if taint.Key == outOfServiceTaint {
-			text += ", out of service"
-			w.find(about{object: ref, reason: catalog.OutOfService})
-		}
+	if outOfService(node) {
+		text += ", out of service"
+		w.find(about{object: ref, reason: catalog.OutOfService})
 	}
 	if node.Spec.Unschedulable {
 		text += ", cordoned"
 		w.find(about{object: ref, reason: catalog.Cordoned})
 	}
 	w.link(ref, state, text, ready.LastTransitionTime.Time)
+}
+
+// outOfService reports whether a Node has the taint that has its volumes detached by force.
+func outOfService(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
+		return t.Key == corev1.TaintNodeOutOfService
+	})
 }
 
 func nodeReady(node *corev1.Node) corev1.NodeCondition {
@@ -96,7 +98,7 @@ func (w *nodes) agent(n *facts.Node) {
 		w.find(about{object: n.Lease.Ref, reason: catalog.LeaseElsewhere, places: at("lease", n.Lease.Ref.Name)})
 	case matters:
 		w.link(n.Lease.Ref, Bad, "does not exist: no agent reports", time.Time{})
-		w.find(about{object: n.Node.Ref, reason: catalog.LeaseMissing})
+		w.lacks(n, about{object: n.Node.Ref, reason: catalog.LeaseMissing})
 	}
 	switch {
 	case n.State.Found:
@@ -105,7 +107,14 @@ func (w *nodes) agent(n *facts.Node) {
 		w.unreadable(n.State.Ref, n.State.Err)
 	case matters:
 		w.link(n.State.Ref, Bad, "does not exist", time.Time{})
-		w.find(about{object: n.State.Ref, reason: catalog.StateMissing})
+		w.lacks(n, about{object: n.State.Ref, reason: catalog.StateMissing})
+	}
+}
+
+// lacks reports what a Node should have. One that is gone can get nothing.
+func (w *nodes) lacks(n *facts.Node, a about) {
+	if !facts.Absent(n.Node.Err) {
+		w.find(a)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/explain/catalog"
 	"github.com/hawser-io/hawser/internal/explain/facts"
 )
@@ -106,9 +107,42 @@ func (w *walk) attachment(v *facts.Volume, waiting bool) {
 		w.link(ref, Waits, "not attached to "+v.Node+" yet", since)
 		w.find(w.late(about{object: ref, reason: catalog.AttachPending, since: since, places: places,
 			detail: "attacher " + va.Spec.Attacher + " has set no status"}))
+	case w.otherID(v) != "":
+		w.attachedToOtherID(v, waiting, places)
 	default:
 		w.link(ref, Good, "attached to "+v.Node, time.Time{})
 	}
+}
+
+// otherID is the node's present ID in the driver, if the attachment was made for another one.
+func (w *walk) otherID(v *facts.Volume) string {
+	n, known := w.f.NodeOf(v.Node)
+	attached := v.Attachment.Value.Annotations[volume.NodeIDAnnotation]
+	if !known || !n.CSINode.Found || attached == "" {
+		return ""
+	}
+	for _, d := range n.CSINode.Value.Spec.Drivers {
+		if d.Name == v.Attachment.Value.Spec.Attacher && d.NodeID != attached {
+			return d.NodeID
+		}
+	}
+	return ""
+}
+
+// attachedToOtherID reports an attachment to the node's former ID. It is the cause of what fails on the node, and a
+// note as long as nothing waits.
+func (w *walk) attachedToOtherID(v *facts.Volume, waiting bool, places map[string]string) {
+	ref, since := v.Attachment.Ref, v.Attachment.Value.CreationTimestamp.Time
+	id := v.Attachment.Value.Annotations[volume.NodeIDAnnotation]
+	a := about{object: ref, reason: volumesv1alpha1.ReasonNodeIDChanged, places: places, since: since,
+		detail: fmt.Sprintf("attached to node ID %s; driver %s registers node %s as %s now", id,
+			v.Attachment.Value.Spec.Attacher, v.Node, w.otherID(v))}
+	state := Bad
+	if !waiting {
+		state, a.level = Good, catalog.Note
+	}
+	w.link(ref, state, "attached to "+v.Node+" under its former ID "+id, since)
+	w.find(a)
 }
 
 // otherAttachment reports an attachment that is for another PersistentVolume of the same handle. What the driver says

@@ -144,7 +144,7 @@ func (t traces) deleteLocks(ctx context.Context) error {
 		client.InNamespace(t.namespace), client.HasLabels{volumesv1alpha1.ExclusiveLocksLabel})
 }
 
-// releaseClaims removes Hawser's finalizer and no other.
+// releaseClaims removes Hawser's finalizer and mark, and no other.
 func (t traces) releaseClaims(ctx context.Context) error {
 	return t.eachLive(ctx, corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"),
 		func(claim *metav1.PartialObjectMetadata) error {
@@ -152,7 +152,8 @@ func (t traces) releaseClaims(ctx context.Context) error {
 			if !had {
 				return nil
 			}
-			return t.patchMetadata(ctx, claim, map[string]any{"finalizers": rest})
+			return t.patchMetadata(ctx, claim, map[string]any{"finalizers": rest,
+				"annotations": map[string]any{volumesv1alpha1.InUseAnnotation: nil}})
 		})
 }
 

@@ -29,6 +29,9 @@ import (
 // ReasonMountPropagation is the reason of the event on a pod whose containers do not see changes of a directory.
 const ReasonMountPropagation = "MountPropagationMissing"
 
+// ReasonSandboxedRuntime is the reason of the event on a pod whose runtime does not pass mounts on to its containers.
+const ReasonSandboxedRuntime = "SandboxedRuntime"
+
 // directories are the directories of intents that pods have.
 type directories struct{ *Plugin }
 
@@ -143,6 +146,12 @@ func (p directories) checkPod(ctx context.Context, r request) error {
 			"HostToContainer: %s. Each sees only those volumes that were there when it started, and no volume leaves the "+
 			"directory before the pod has ended",
 			volume, strings.Join(deaf, ", ")))
+	}
+	if sandboxed(pod) {
+		p.event(r.pod, nil, ReasonSandboxedRuntime, fmt.Sprintf("runtime class %s runs the pod in a sandbox, such as gVisor "+
+			"and Kata Containers, which passes no mounts on: the directory %s may stay empty, and no volume leaves it before "+
+			"the pod has ended. Use an inline volume for each intent, or another runtime class",
+			*pod.Spec.RuntimeClassName, volume))
 	}
 	return nil
 }

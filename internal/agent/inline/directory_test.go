@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -204,6 +205,31 @@ func TestTheKernelsAnswerCountsForAPodWhoseMountsItReachesAll(t *testing.T) {
 	}
 }
 
+func TestASandboxIsToldByItsOverheadOrItsName(t *testing.T) {
+	overhead := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("130Mi")}
+	for name, c := range map[string]struct {
+		spec      corev1.PodSpec
+		sandboxed bool
+	}{
+		"no class":                       {corev1.PodSpec{}, false},
+		"a class of plain containers":    {corev1.PodSpec{RuntimeClassName: ptr.To("nvidia")}, false},
+		"a class with an overhead":       {corev1.PodSpec{RuntimeClassName: ptr.To("micro-vm"), Overhead: overhead}, true},
+		"gVisor's class without any":     {corev1.PodSpec{RuntimeClassName: ptr.To("gvisor")}, true},
+		"a class of gVisor's runsc":      {corev1.PodSpec{RuntimeClassName: ptr.To("runsc-kvm")}, true},
+		"one of Kata Containers without": {corev1.PodSpec{RuntimeClassName: ptr.To("kata-qemu")}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := &corev1.Pod{Spec: c.spec}
+			if got := sandboxed(pod); got != c.sandboxed {
+				t.Errorf("pod with %s: sandboxed %t, want %t", name, got, c.sandboxed)
+			}
+			if because := unreached(pod, "disks"); (because != "") != c.sandboxed {
+				t.Errorf("pod with %s: not reached because %q, want sandboxes only", name, because)
+			}
+		})
+	}
+}
+
 // clearing notes which places are cleared, and is free of mounts otherwise.
 type clearing struct {
 	noMounts
@@ -227,6 +253,7 @@ func TestAVolumeIsTakenAwayOnlyWhereTheKernelsAnswerCounts(t *testing.T) {
 		return pod
 	}
 	deaf := receiver(func(p *corev1.Pod) { p.Spec.Containers[0].VolumeMounts[0].MountPropagation = nil })
+	boxed := receiver(func(p *corev1.Pod) { p.Spec.RuntimeClassName = ptr.To("kata") })
 	web, another := record.PodReference{Name: "web", UID: "uid-pod"}, record.PodReference{Name: "web", UID: "uid-other"}
 	unnamed := record.PodReference{UID: "uid-pod"}
 	for name, c := range map[string]struct {
@@ -236,6 +263,7 @@ func TestAVolumeIsTakenAwayOnlyWhereTheKernelsAnswerCounts(t *testing.T) {
 		waits, fails string
 	}{
 		"the pod receives mounts":           {intents{pod: receiver(nil)}, web, "", ""},
+		"the pod is in a sandbox":           {intents{pod: boxed}, web, "runtime class kata runs the pod in a sandbox", ""},
 		"the pod receives none":             {intents{pod: deaf}, web, "without mountPropagation", ""},
 		"the volume has no device":          {intents{pod: receiver(nil), deviceless: true}, web, "no block device", ""},
 		"the pod is gone from the API":      {intents{}, web, "gone from the API", ""},

@@ -51,9 +51,25 @@ func examine(pod *corev1.Pod, volume string, readOnly bool) (problem string, dea
 	return "", slices.Compact(deaf)
 }
 
+// sandboxed reports whether the pod seems to run in a sandbox, such as gVisor's or a virtual machine of Kata
+// Containers, which do not pass mounts of the node on to containers. It is told by an overhead, which a RuntimeClass has for what a
+// sandbox needs itself, and by the customary names. A sandbox of another name without an overhead is not noticed: the
+// handler is a name too, and the kernel shows nothing of a pod that has not started.
+func sandboxed(pod *corev1.Pod) bool {
+	class := pod.Spec.RuntimeClassName
+	return class != nil && (len(pod.Spec.Overhead) > 0 ||
+		slices.ContainsFunc([]string{"gvisor", "runsc", "kata"}, func(name string) bool {
+			return strings.Contains(*class, name)
+		}))
+}
+
 // unreached returns why an unmount in the directory may leave mounts of the pod behind, so that the kernel's answer to
 // it does not cover all uses; empty if it covers them. A container may be added to the pod later, none is taken away.
 func unreached(pod *corev1.Pod, volume string) (because string) {
+	if sandboxed(pod) {
+		return fmt.Sprintf("runtime class %s runs the pod in a sandbox, which may have mounts of its own",
+			*pod.Spec.RuntimeClassName)
+	}
 	for _, c := range containersOf(pod) {
 		if mayMount(c.SecurityContext) {
 			return fmt.Sprintf("container %s may mount: it is privileged or has CAP_SYS_ADMIN", c.Name)

@@ -14,6 +14,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -40,7 +42,8 @@ const Workers = 32
 type Controller struct {
 	Client client.Client
 	// Slots that it shares with the controller of the attachments.
-	Slots *inflight.Slots
+	Slots  *inflight.Slots
+	Events events.EventRecorder
 }
 
 // Register adds the controller to the manager.
@@ -52,6 +55,8 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		Watches(&volumesv1alpha1.VolumeAttachmentIntent{}, handler.EnqueueRequestsFromMapFunc(c.ofIntent),
 			builder.WithPredicates(intentUse)).
 		Watches(&volumesv1alpha1.NodeVolumeState{}, expandedHandler(c.Client)).
+		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(c.ofNamespace), builder.OnlyMetadata,
+			builder.WithPredicates(refusalChanged)).
 		WithOptions(
 			controller.Options{MaxConcurrentReconciles: Workers, NewQueue: waiting.New, RateLimiter: backoff.Limiter()},
 		).
@@ -69,30 +74,44 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		client.MatchingFields{index.Claim: index.ClaimKey(claim.Namespace, claim.Name)}); err != nil {
 		return reconcile.Result{}, fmt.Errorf("listing the intents of claim %s: %w", req, err)
 	}
+	c.warn(claim, intents.Items)
 	if err := c.protect(ctx, claim, intents.Items); err != nil {
 		return reconcile.Result{}, err
 	}
 	return reconcile.Result{}, c.expanded(ctx, claim, intents.Items)
 }
 
-// protect sets the claim's finalizer when an intent comes to use it, and takes it off when the claim is being deleted
-// and no intent uses it any more. In between it stays, as Kubernetes' own does: it would cost a write for each detach
-// and each attach.
+// protect sets the claim's finalizer and its mark when an intent comes to use it, and takes the finalizer off when the
+// claim is being deleted and no intent uses it any more. In between both stay, as Kubernetes' own finalizer does: it
+// would cost a write for each detach and each attach. Where the mark has deletions refused, it goes with the last
+// intent.
 func (c *Controller) protect(
 	ctx context.Context, cached *corev1.PersistentVolumeClaim, intents []volumesv1alpha1.VolumeAttachmentIntent,
 ) error {
 	claim := cached.DeepCopy()
 	changed := false
+	refused, err := c.refused(ctx, claim)
+	if err != nil {
+		return err
+	}
 	switch deleting, use := !claim.DeletionTimestamp.IsZero(), used(claim, intents); {
 	case !deleting && use == inUse:
+		// An earlier version set the finalizer alone.
 		changed = controllerutil.AddFinalizer(claim, volumesv1alpha1.ClaimFinalizer)
+		if changed || refused && !marked(claim) {
+			metav1.SetMetaDataAnnotation(&claim.ObjectMeta, volumesv1alpha1.InUseAnnotation, "true")
+			changed = true
+		}
+	case !deleting && use == unused && refused && marked(claim):
+		delete(claim.Annotations, volumesv1alpha1.InUseAnnotation)
+		changed = true
 	case deleting && use == unused:
 		changed = controllerutil.RemoveFinalizer(claim, volumesv1alpha1.ClaimFinalizer)
 	}
 	if !changed {
 		return nil
 	}
-	err := c.Client.Patch(ctx, claim, client.MergeFromWithOptions(cached, client.MergeFromWithOptimisticLock{}))
+	err = c.Client.Patch(ctx, claim, client.MergeFromWithOptions(cached, client.MergeFromWithOptimisticLock{}))
 	if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -98,6 +98,38 @@ func TestProtect(t *testing.T) {
 			t.Errorf("version of claim %s: %s, want it unchanged: %s", claim.Name, claim.ResourceVersion, version)
 		}
 	})
+	t.Run("the mark comes with the finalizer, and goes with the last intent where a label has deletions refused",
+		func(t *testing.T) {
+			plain, asking := bound(t, c, "plain"), bound(t, c, "asking")
+			before := asking.DeepCopy()
+			asking.Labels = map[string]string{volumesv1alpha1.RefuseDeletionLabel: "true"}
+			if err := c.Patch(t.Context(), asking, client.MergeFrom(before)); err != nil {
+				t.Fatal(err)
+			}
+			for _, step := range []struct {
+				what          string
+				intents       func(*corev1.PersistentVolumeClaim) []volumesv1alpha1.VolumeAttachmentIntent
+				plain, asking bool
+			}{
+				{"an intent", func(c *corev1.PersistentVolumeClaim) []volumesv1alpha1.VolumeAttachmentIntent {
+					return user(c, false)
+				}, true, true},
+				{"one that leaves", func(c *corev1.PersistentVolumeClaim) []volumesv1alpha1.VolumeAttachmentIntent {
+					return user(c, true)
+				}, true, true},
+				{"none", func(*corev1.PersistentVolumeClaim) []volumesv1alpha1.VolumeAttachmentIntent { return nil }, true, false},
+				{"another one", func(c *corev1.PersistentVolumeClaim) []volumesv1alpha1.VolumeAttachmentIntent {
+					return user(c, false)
+				}, true, true},
+			} {
+				for claim, want := range map[*corev1.PersistentVolumeClaim]bool{plain: step.plain, asking: step.asking} {
+					protect(t, claim, step.intents(claim))
+					if got := marked(claim); got != want {
+						t.Errorf("claim %s with %s: marked %t, want %t", claim.Name, step.what, got, want)
+					}
+				}
+			}
+		})
 	t.Run("a claim that is deleted waits for its intents, and then loses ours alone", func(t *testing.T) {
 		claim := bound(t, c, "waits")
 		protect(t, claim, user(claim, false))

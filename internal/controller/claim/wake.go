@@ -7,6 +7,7 @@ package claim
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,9 +36,15 @@ func (c *Controller) ofIntent(ctx context.Context, o client.Object) []reconcile.
 		return nil
 	}
 	claim := &corev1.PersistentVolumeClaim{}
-	if err := c.Client.Get(ctx, requests[0].NamespacedName, claim); err == nil && settled(claim, intent) ||
-		apierrors.IsNotFound(err) {
+	err := c.Client.Get(ctx, requests[0].NamespacedName, claim)
+	if apierrors.IsNotFound(err) {
 		return nil
+	}
+	if err == nil && settled(claim, intent) {
+		// The mark comes and goes with the intents.
+		if refused, err := c.refused(ctx, claim); err == nil && !refused {
+			return nil
+		}
 	}
 	return requests
 }
@@ -93,6 +100,10 @@ func onlyProtected(before, after *corev1.PersistentVolumeClaim) bool {
 	now.ResourceVersion = before.ResourceVersion
 	now.Finalizers = slices.Clone(after.Finalizers)
 	controllerutil.RemoveFinalizer(&now, volumesv1alpha1.ClaimFinalizer)
+	if !marked(before) {
+		now.Annotations = maps.Clone(after.Annotations)
+		delete(now.Annotations, volumesv1alpha1.InUseAnnotation)
+	}
 	return equality.Semantic.DeepEqual(*before, now)
 }
 

@@ -79,8 +79,9 @@ var attachmentChanged = predicate.Funcs{
 	DeleteFunc: func(event.DeleteEvent) bool { return false },
 }
 
+// registeredAgain: a driver registers the node, under whatever ID. The CSINode of a Node that is created again may have
+// its drivers from the first.
 var registeredAgain = predicate.Funcs{
-	CreateFunc: func(event.CreateEvent) bool { return false }, // the node state comes too
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*storagev1.CSINode), e.ObjectNew.(*storagev1.CSINode)
 		return !equality.Semantic.DeepEqual(before.Spec.Drivers, after.Spec.Drivers)

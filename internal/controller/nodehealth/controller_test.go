@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -99,7 +100,7 @@ func TestANodeThatADriverRegistersUnderAnotherIDIsReportedUntilItHasTheOldOneAga
 		id, reason string
 		status     metav1.ConditionStatus
 	}{
-		{"i-2", volumesv1alpha1.ReasonNodeRenamed, metav1.ConditionFalse},
+		{"i-2", volumesv1alpha1.ReasonNodeIDChanged, metav1.ConditionFalse},
 		{"i-1", volumesv1alpha1.ReasonAsExpected, metav1.ConditionTrue},
 	} {
 		node.Spec.Drivers[0].NodeID = step.id
@@ -108,6 +109,25 @@ func TestANodeThatADriverRegistersUnderAnotherIDIsReportedUntilItHasTheOldOneAga
 		}
 		expectCondition(t, reconcileNode(t, c), volumesv1alpha1.ConditionAttachmentsHealthy, step.status, step.reason)
 	}
+}
+
+// The CSINode goes with its Node, and may come back with its drivers in one write, or in one step of a watch.
+func TestTheCSINodeOfANodeThatIsCreatedAgainIsComparedAtOnce(t *testing.T) {
+	nvs, va, node := attached()
+	c := &Controller{Client: holding(t, nvs, va, node)}
+	again := node.DeepCopy()
+	again.ResourceVersion, again.Spec.Drivers[0].NodeID = "", "i-2"
+	if !registeredAgain.Create(event.CreateEvent{Object: again}) {
+		t.Error("creation of the CSINode of node n: no reconcile, want one")
+	}
+	if err := c.Client.Delete(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Client.Create(t.Context(), again); err != nil {
+		t.Fatal(err)
+	}
+	expectCondition(t, reconcileNode(t, c), volumesv1alpha1.ConditionAttachmentsHealthy, metav1.ConditionFalse,
+		volumesv1alpha1.ReasonNodeIDChanged)
 }
 
 func TestADetachThatDoesNotSucceedStandsInTheNodeState(t *testing.T) {

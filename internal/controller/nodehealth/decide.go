@@ -77,7 +77,7 @@ func problem(reason string, all []string) *Problem {
 // Health is what is wrong with the attachments: nil if nothing is. What keeps data from its user comes first.
 func Health(f Facts) *Problem {
 	silent := slices.Clone(f.Silent)
-	var failed, renamed []string
+	var failed, renamed, moved []string
 	for _, a := range f.Attachments {
 		switch {
 		case a.DetachError == "":
@@ -93,14 +93,16 @@ func Health(f Facts) *Problem {
 				"as it does when a node is renamed", a.UsedBy, a.Volume, a.Name, f.Node))
 		}
 		if a.AttachedID != "" && a.RegisteredID != "" && a.AttachedID != a.RegisteredID {
-			renamed = append(renamed, fmt.Sprintf("driver %s registered the node with ID %s, but it was attached to ID %s "+
-				"by VolumeAttachment %s: the driver's detach is for that ID", a.Driver, a.RegisteredID, a.AttachedID, a.Name))
+			moved = append(moved, fmt.Sprintf("VolumeAttachment %s attached %s to node ID %s, and driver %s registers the node "+
+				"as %s now: it is not attached there, and a detach is for the new ID", a.Name, a.Volume, a.AttachedID, a.Driver,
+				a.RegisteredID))
 		}
 	}
 	for _, found := range []struct {
 		reason string
 		all    []string
 	}{
+		{volumesv1alpha1.ReasonNodeIDChanged, moved}, // it explains calls that fail
 		{volumesv1alpha1.ReasonDetachFailed, failed},
 		{volumesv1alpha1.ReasonAttacherSilent, silent},
 		{volumesv1alpha1.ReasonNodeRenamed, renamed},

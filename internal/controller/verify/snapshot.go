@@ -23,7 +23,7 @@ import (
 // +kubebuilder:rbac:groups=volumes.hawser.io,resources=nodevolumestates,verbs=get;list;watch
 
 // NodeIDAnnotation on a VolumeAttachment: the driver's name of the node, as the attacher used it.
-const NodeIDAnnotation = "csi.alpha.kubernetes.io/node-id"
+const NodeIDAnnotation = volume.NodeIDAnnotation
 
 // attachment is one volume that a node counts on, by a VolumeAttachment that says attached.
 type attachment struct {

@@ -19,6 +19,9 @@ import (
 
 const uniqueNamePrefix = "kubernetes.io/csi/"
 
+// NodeIDAnnotation on a VolumeAttachment is the node's ID in the driver by which the external-attacher attached it.
+const NodeIDAnnotation = "csi.alpha.kubernetes.io/node-id"
+
 // UniqueName is the volume's name in NodeVolumeStates, the one that the kubelet would use.
 func UniqueName(driver, handle string) string {
 	return uniqueNamePrefix + driver + "^" + handle

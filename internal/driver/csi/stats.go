@@ -89,7 +89,8 @@ func (d *Driver) readHealth(ctx context.Context, req driver.StatsRequest, stats 
 		}
 		var messages []string
 		for _, entry := range answer.GetVolumeHealth().GetHealthStatuses() {
-			messages = append(messages, strings.TrimSuffix(entry.GetReason()+": "+entry.GetMessage(), ": "))
+			what := entry.GetStatus().String() + " " + entry.GetReason() // how bad it is, and the driver's word for it
+			messages = append(messages, strings.TrimSuffix(what+": "+entry.GetMessage(), ": "))
 		}
 		if len(messages) > 0 {
 			stats.Abnormal, stats.Message = true, strings.Join(messages, "; ")

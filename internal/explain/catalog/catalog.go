@@ -74,6 +74,8 @@ type Entry struct {
 	Way string
 	// Run are commands with places such as {node}.
 	Run []string
+	// Off is the place of a node, "node" or "holder", that may be declared to be off. For adds how.
+	Off string
 }
 
 // page contains a section for each code.

@@ -143,6 +143,7 @@ func TestCodesAreUniqueAndInOrder(t *testing.T) {
 
 func TestEveryProblemNamesWhatMustActAndAWayOut(t *testing.T) {
 	for _, e := range catalog.All() {
+		e = e.For(catalog.Nothing)
 		if e.Says == "" || !strings.HasSuffix(e.Says, ".") {
 			t.Errorf("%s %s says %q, want a sentence", e.Code, e.Reason, e.Says)
 		}
@@ -191,6 +192,26 @@ func TestCommandsAreLeftOutWhileAPlaceIsUnknown(t *testing.T) {
 	}
 }
 
+func TestNoActIsAdvisedThatIsDoneOrCannotBeDone(t *testing.T) {
+	const name = "node-a"
+	places := map[string]string{"node": name, "holder": name, "system": "s", "namespace": "n", "attachment": "a"}
+	for _, e := range catalog.All() {
+		tainted := strings.Join(e.For(catalog.Tainted).Commands(places), "\n")
+		if strings.Contains(tainted, "out-of-service=") {
+			t.Errorf("%s for a node with the taint out-of-service: %q, want no command that sets it", e.Code, tainted)
+		}
+		gone := e.For(catalog.Gone)
+		for _, command := range gone.Commands(places) {
+			if regexp.MustCompile(`^kubectl (taint|describe|uncordon|get (cs)?i?node) .*` + name).MatchString(command) {
+				t.Errorf("%s for a Node that is gone: %q, want no command that needs the Node", e.Code, command)
+			}
+		}
+		if strings.Contains(gone.Way, "set the taint") {
+			t.Errorf("%s for a Node that is gone: %q, want no taint on it", e.Code, gone.Way)
+		}
+	}
+}
+
 func TestTheReferencePageIsMadeFromTheCatalog(t *testing.T) {
 	path := filepath.Join(root(), "docs", "reference", "findings.md")
 	want := page()
@@ -225,6 +246,7 @@ func page() string {
 		"7": "Attachments and nodes of Kubernetes", "8": "What could not be read", "9": "Files"}
 	section := ""
 	for _, e := range catalog.All() {
+		e = e.For(catalog.Nothing)
 		if digit := e.Code[3:4]; digit != section {
 			section = digit
 			b.WriteString("\n## " + sections[digit] + "\n")

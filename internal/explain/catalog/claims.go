@@ -19,6 +19,7 @@ const (
 	VolumeReleased      = "VolumeReleased"
 	VolumeDeleting      = "VolumeDeleting"
 	ClaimUnused         = "ClaimUnused"
+	CountedUnused       = "ClaimCountedUnused"
 )
 
 const describeClaim = "kubectl describe pvc {claim} -n {namespace}"
@@ -63,4 +64,9 @@ var claims = []Entry{
 		Run:  []string{"kubectl get pv {volume} -o jsonpath='{.metadata.finalizers}'"}},
 	{Code: "HWS632", Reason: ClaimUnused, Level: Note, Depth: Direct,
 		Says: "No pod and no intent uses the claim now."},
+	{Code: "HWS633", Reason: CountedUnused, Level: Note, Depth: Direct, Acts: Author,
+		Says: "Intents use the claim, and its condition Unused is True. A program that cleans up may delete it.",
+		Way: "Exclude it there. To have its deletion refused while intents use it, set the label " +
+			"volumes.hawser.io/refuse-claim-deletion=true on the claim or its namespace.",
+		Run: []string{"kubectl label pvc {claim} -n {namespace} volumes.hawser.io/refuse-claim-deletion=true"}},
 }

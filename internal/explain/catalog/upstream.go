@@ -29,9 +29,8 @@ const (
 var upstream = []Entry{
 	{Code: "HWS701", Reason: MultiAttach, Level: Problem, Depth: Symptom, Acts: Holder,
 		Says: "The volume may be used on one node only, and it is attached to another node.",
-		Way: "Delete the pod or intent that uses it there. If that node is dead, make sure that the machine is off. " +
-			"Then set the taint node.kubernetes.io/out-of-service.",
-		Run: []string{"kubectl hawser why node {holder}", "kubectl hawser why pv {volume}"}},
+		Way:  "Delete the pod or intent that uses it there. If that node is dead, its own report has the way out.",
+		Run:  []string{"kubectl hawser why node {holder}", "kubectl hawser why pv {volume}"}},
 	{Code: "HWS702", Reason: AttachEvent, Level: Problem, Depth: Direct, Acts: Storage,
 		Says: "The volume cannot be attached to the node. The controller tries again.",
 		Way:  "The event names the cause.", Run: []string{"kubectl describe pod {pod} -n {namespace}"}},
@@ -63,16 +62,12 @@ var upstream = []Entry{
 		Way:  "The other findings have the cause.", Run: []string{"kubectl describe pod {pod} -n {namespace}"}},
 	{Code: "HWS709", Reason: NodeNotReady, Level: Problem, Depth: Root, Acts: OnNode,
 		Says: "The kubelet of the node is not Ready: nothing is mounted or unmounted there.",
-		Way: "Repair the node. If the machine is off, set the taint node.kubernetes.io/out-of-service. " +
-			"Then its volumes move.",
-		Run: []string{"kubectl describe node {node}",
-			"kubectl taint node {node} node.kubernetes.io/out-of-service=down:NoExecute   # only if the machine is off"}},
+		Way:  "Repair the node.", Off: "node",
+		Run: []string{"kubectl describe node {node}"}},
 	{Code: "HWS710", Reason: KubeletSilent, Level: Problem, Depth: Root, Acts: OnNode,
 		Says: "The kubelet of the node does not report: the machine, its kubelet or the network is down.",
-		Way: "Repair the node. If the machine is off, set the taint node.kubernetes.io/out-of-service. " +
-			"Then its volumes move.",
-		Run: []string{"kubectl describe node {node}",
-			"kubectl taint node {node} node.kubernetes.io/out-of-service=down:NoExecute   # only if the machine is off"}},
+		Way:  "Repair the node.", Off: "node",
+		Run: []string{"kubectl describe node {node}"}},
 	{Code: "HWS711", Reason: OutOfService, Level: Note, Depth: Direct, Acts: Cluster,
 		Says: "The node has the taint node.kubernetes.io/out-of-service: its volumes are detached by force once its agent " +
 			"is silent, and nothing new is attached.",
