@@ -56,7 +56,9 @@ func TestTheClockOfANodeDoesNotDecideWhetherItsAgentIsAlive(t *testing.T) {
 
 func TestWhatTheDeletionOfANodeWaitsForIsNamedFirst(t *testing.T) {
 	deleted := metav1.Now()
-	intent := func(name string, change func(*volumesv1alpha1.VolumeAttachmentIntent)) volumesv1alpha1.VolumeAttachmentIntent {
+	intent := func(
+		name string, change func(*volumesv1alpha1.VolumeAttachmentIntent),
+	) volumesv1alpha1.VolumeAttachmentIntent {
 		i := volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
 		i.Status.Conditions = []metav1.Condition{{Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionTrue}}
 		change(&i)

@@ -158,7 +158,8 @@ func TestEachConditionOfReleasingTheIntentOfANodeWithoutAnAgentCounts(t *testing
 			GuardHolderDetached},
 		{"it is in use", p.MayReleaseUnheard(Node{Exists: true, Use: Use{InUse: true}}, true, false), GuardNotInUse},
 		{"also where that was declared to be over",
-			p.MayReleaseUnheard(declare(Node{Exists: true, Use: Use{UID: "u1", InUse: true}}, "u1"), true, false), GuardNotInUse},
+			p.MayReleaseUnheard(declare(Node{Exists: true, Use: Use{UID: "u1", InUse: true}}, "u1"), true, false),
+			GuardNotInUse},
 	})
 }
 

@@ -301,7 +301,8 @@ func (n *nodeState) view() Node {
 		return Node{}
 	}
 	return Node{
-		Exists: true, Reported: n.reported && !n.unheard, Blank: !n.reported, Unconfirmed: n.unconfirmed, Silent: n.said.silent,
+		Exists: true, Reported: n.reported && !n.unheard, Blank: !n.reported, Unconfirmed: n.unconfirmed,
+		Silent:      n.said.silent,
 		Looked:      n.entry.looked,
 		LookedAgain: n.entry.relooked, Boot: bootNames[n.kubelet.said],
 		Entry: Entry{

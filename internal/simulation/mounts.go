@@ -260,8 +260,8 @@ func (k kernel) CheckFree(ctx context.Context, d mount.Device, _ bool) error {
 	return nil
 }
 
-// Examine finds that a filesystem has fallen sick. It works again once all its mounts are gone. It takes no time, so that
-// stories without such filesystems go on as they would without it.
+// Examine finds that a filesystem has fallen sick. It works again once all its mounts are gone. It takes no time, so
+// that stories without such filesystems go on as they would without it.
 func (k kernel) Examine(_ context.Context, path string) (mount.Health, error) {
 	k.m.world.mu.Lock()
 	defer k.m.world.mu.Unlock()

@@ -67,7 +67,8 @@ func (m *machine) checkSick(e mounted) {
 	w := m.world
 	for _, i := range w.intents() {
 		there, ok := m.at(i.Status.Path)
-		if i.Spec.NodeName != m.name || !ok || there.seq != e.seq || !there.sick.Equal(e.sick) || !i.DeletionTimestamp.IsZero() {
+		same := ok && there.seq == e.seq && there.sick.Equal(e.sick)
+		if i.Spec.NodeName != m.name || !same || !i.DeletionTimestamp.IsZero() {
 			continue
 		}
 		if meta.IsStatusConditionTrue(i.Status.Conditions, volumesv1alpha1.ConditionPublished) {

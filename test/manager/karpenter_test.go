@@ -203,7 +203,8 @@ func karpenterWaitsNoLongerThanItsLimit(t *testing.T, w *world) {
 	begun := time.Now()
 	w.delete(t, nodeNamed(node))
 	gone(t, w, nodeNamed(node))
-	t.Logf("a dead agent, terminationGracePeriod 5s: the Node is gone after %s", time.Since(begun).Round(100*time.Millisecond))
+	t.Logf("a dead agent, terminationGracePeriod 5s: the Node is gone after %s",
+		time.Since(begun).Round(100*time.Millisecond))
 	until(t, w, attachmentOf("k-limit", node), "the volume is attached until there is evidence", exists)
 }
 
@@ -223,9 +224,10 @@ func karpenterWaitsForADeadAgent(t *testing.T, w *world) {
 	}
 	w.putOutOfService(t, node)
 	name := volume.AttachmentName(driverName, "vol-k-dead", node)
-	va := until(t, w, attachmentOf("k-dead", node), "the volume is forced away", func(va *storagev1.VolumeAttachment) bool {
-		return exists(va) && len(va.Finalizers) == 1 && va.Finalizers[0] == volumesv1alpha1.ForcedAwayFinalizer
-	})
+	forcedAway := func(va *storagev1.VolumeAttachment) bool {
+		return exists(va) && slices.Equal(va.Finalizers, []string{volumesv1alpha1.ForcedAwayFinalizer})
+	}
+	va := until(t, w, attachmentOf("k-dead", node), "the volume is forced away", forcedAway)
 	if out := w.why(t, node); !strings.Contains(out, "declare-released") {
 		t.Errorf("why node %s, which waits for VolumeAttachment %s: %s; want declare-released", node, name, out)
 	}

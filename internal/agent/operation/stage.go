@@ -83,8 +83,8 @@ func (op Stager) stage(ctx context.Context, v *Volume, f plan.Facts) error {
 	return op.ExplainStage(f, err)
 }
 
-// checkSELinux refuses to begin with a volume that the kubelet would mount with a context option, at the same path: a pod
-// that shares the stage would get no access to its files. An administrator can set the option for all.
+// checkSELinux refuses to begin with a volume that the kubelet would mount with a context option, at the same path: a
+// pod that shares the stage would get no access to its files. An administrator can set the option for all.
 func (op Stager) checkSELinux(f plan.Facts) error {
 	labelled := func(option string) bool { return strings.HasPrefix(option, "context=") }
 	if f.Record.Block() || f.Record.Stage.Phase != record.PhaseNone || !f.Entry.SELinuxMount ||

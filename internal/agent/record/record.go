@@ -98,7 +98,8 @@ type Stage struct {
 	Device string `json:"device,omitempty"`
 	// BootID of the kernel that Phase speaks of.
 	BootID string `json:"bootID,omitempty"`
-	// Errors are those that the filesystem had counted when it was staged, or first examined; nil for one that counts none.
+	// Errors are those that the filesystem had counted when it was staged, or first examined; nil for one that counts
+	// none.
 	Errors *int64 `json:"errors,omitempty"`
 }
 

@@ -200,7 +200,8 @@ func TestStatsReturnUsageAndHealth(t *testing.T) {
 		t.Errorf("stats of vol-1: %+v, want 100, 30 and 70 bytes, 10 and 3 inodes", got)
 	}
 	if !got.Abnormal || got.Message != "DEGRADED PathLost: one of two; INACCESSIBLE Gone" {
-		t.Errorf("health of vol-1: abnormal %t, message %q; want true, and both with status and reason", got.Abnormal, got.Message)
+		t.Errorf("health of vol-1: abnormal %t, message %q; want true, and both with status and reason", got.Abnormal,
+			got.Message)
 	}
 	expectRequests(t, s,
 		&csi.NodeGetVolumeStatsRequest{VolumeId: "vol-1", VolumePath: "/published", StagingTargetPath: "/stage"},

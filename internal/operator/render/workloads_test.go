@@ -82,7 +82,8 @@ func TestEveryFieldReachesItsProgram(t *testing.T) {
 	in.Spec = full()
 	manager, agent := workloads(t, in)
 	expectArgs(t, manager.Spec.Template, "--attach-mode=Replace", "--pod-intents=true", "--pod-force-detach-after=6m0s",
-		"--forget-gone-nodes-after=2h0m0s", "--release-sets-on-taints=example.com/going,other", "--verify-period=5m0s", "--csi-endpoint=a.example=unix:///var/lib/csi/a.sock",
+		"--forget-gone-nodes-after=2h0m0s", "--release-sets-on-taints=example.com/going,other",
+		"--verify-period=5m0s", "--csi-endpoint=a.example=unix:///var/lib/csi/a.sock",
 		"--csi-endpoint=b.example=unix:///var/lib/csi/b.sock", "--csi-endpoint=c.example=unix:///run/c/csi.sock",
 		"--zap-log-level=debug", "--metrics-cert-dir=/etc/hawser/metrics", "--leader-elect")
 	expectArgs(t, agent.Spec.Template, "--kubelet-dir=/data/kubelet", "--root-dir=/data/hawser", "--driver-timeout=3m0s",
