@@ -122,8 +122,8 @@ func aSetTakesUpAVolumeThatIsAttachedAlready(t *testing.T, w *world) {
 
 // theNodeOfAnAutoscaler has its finalizer until nothing is attached to the node. The set and one author let go by
 // themselves, another author is waited for.
-// aListedTaintHasASetLetItsNodeGo, and take it up again once the taint is gone. Another taint, or another intent, changes
-// nothing.
+// aListedTaintHasASetLetItsNodeGo, and take it up again once the taint is gone. Another taint, or another intent,
+// changes nothing.
 func aListedTaintHasASetLetItsNodeGo(t *testing.T, w *world) {
 	const name = "tainted-set"
 	w.volume(t, name, shared())
