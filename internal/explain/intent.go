@@ -120,6 +120,10 @@ func (w *walk) intentCondition(v *facts.Volume, c *metav1.Condition) {
 	intent := v.Intent.Value
 	a := about{object: v.Intent.Ref, reason: c.Reason, since: c.LastTransitionTime.Time,
 		detail: join(c.Message, lastError(intent, c)), places: intentPlaces(v)}
+	if intent.DeletionTimestamp != nil &&
+		(c.Type == volumesv1alpha1.ConditionStalled || c.Type == volumesv1alpha1.ConditionResolved) {
+		a.level = catalog.Note // it only has to be released
+	}
 	if c.Type == volumesv1alpha1.ConditionStalled {
 		w.find(a)
 		a.reason, a.detail = catalog.Stalled, "because of "+c.Reason

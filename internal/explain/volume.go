@@ -107,6 +107,10 @@ func (w *walk) attachment(v *facts.Volume, waiting bool) {
 		w.link(ref, Waits, "not attached to "+v.Node+" yet", since)
 		w.find(w.late(about{object: ref, reason: catalog.AttachPending, since: since, places: places,
 			detail: "attacher " + va.Spec.Attacher + " has set no status"}))
+	case volume.Refused(va):
+		w.link(ref, Bad, "counts as attached to "+v.Node+", but is not attached again", since)
+		w.find(about{object: ref, reason: volumesv1alpha1.ReasonAttachFailed, places: places, depth: catalog.Chief,
+			detail: va.Status.AttachError.Message, since: va.Status.AttachError.Time.Time})
 	case w.otherID(v) != "":
 		w.attachedToOtherID(v, waiting, places)
 	default:
@@ -218,10 +222,10 @@ func (w *walk) elsewhere(v *facts.Volume) {
 		places := map[string]string{"holder": va.Spec.NodeName, "volume": v.Volume.Ref.Name, "attachment": va.Name,
 			"driver": v.Driver}
 		if va.DeletionTimestamp != nil {
-			w.detaching(va, ref, places)
-		} else {
-			w.link(ref, Bad, "attached to "+va.Spec.NodeName, va.CreationTimestamp.Time)
+			w.detaching(va, ref, places) // what is deleted there needs no deletion any more
+			continue
 		}
+		w.link(ref, Bad, "attached to "+va.Spec.NodeName, va.CreationTimestamp.Time)
 		w.find(about{object: ref, reason: catalog.HeldElsewhere, since: va.CreationTimestamp.Time, places: places,
 			detail: fmt.Sprintf("the volume is attached to node %s and wanted on node %s", va.Spec.NodeName, v.Node)})
 	}

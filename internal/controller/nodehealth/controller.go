@@ -33,6 +33,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/backoff"
 	"github.com/hawser-io/hawser/internal/controller/verify"
+	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/status"
 )
 
@@ -74,6 +75,7 @@ var attachmentChanged = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*storagev1.VolumeAttachment), e.ObjectNew.(*storagev1.VolumeAttachment)
 		return before.Annotations[verify.NodeIDAnnotation] != after.Annotations[verify.NodeIDAnnotation] ||
+			volume.Refused(before) != volume.Refused(after) ||
 			(before.Status.DetachError == nil) != (after.Status.DetachError == nil)
 	},
 	DeleteFunc: func(event.DeleteEvent) bool { return false },

@@ -22,6 +22,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/controllertest"
 	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/internal/controller/verify"
+	"github.com/hawser-io/hawser/internal/controller/volume"
 )
 
 // indexer gives a fake client the manager's indexes.
@@ -128,6 +129,22 @@ func TestTheCSINodeOfANodeThatIsCreatedAgainIsComparedAtOnce(t *testing.T) {
 	}
 	expectCondition(t, reconcileNode(t, c), volumesv1alpha1.ConditionAttachmentsHealthy, metav1.ConditionFalse,
 		volumesv1alpha1.ReasonNodeIDChanged)
+}
+
+// An attacher that compares with the driver's list replaces the ID on the attachment before it attaches again.
+func TestWhatIsNotAttachedAgainIsReportedWhereTheAttacherHasReplacedTheID(t *testing.T) {
+	nvs, va, node := attached()
+	node.Spec.Drivers[0].NodeID = "i-2"
+	va.Annotations[volume.NodeIDAnnotation] = "i-2"
+	va.Status.Attached = true
+	before := va.DeepCopy()
+	va.Status.AttachError = &storagev1.VolumeError{Message: "in use by i-1"}
+	if !attachmentChanged.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: va}) {
+		t.Error("an attachment that is not attached again starts no reconcile, want one")
+	}
+	c := &Controller{Client: holding(t, nvs, va, node)}
+	expectCondition(t, reconcileNode(t, c), volumesv1alpha1.ConditionAttachmentsHealthy, metav1.ConditionFalse,
+		volumesv1alpha1.ReasonAttachFailed)
 }
 
 func TestADetachThatDoesNotSucceedStandsInTheNodeState(t *testing.T) {

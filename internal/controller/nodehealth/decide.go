@@ -40,6 +40,9 @@ type Attachment struct {
 	// AttachedID is the node's ID in the driver by which it was attached, RegisteredID the present one. Either may be
 	// unknown.
 	AttachedID, RegisteredID string
+	// Refused: it counts as attached, but its attacher was asked again and fails. An attacher that compares with the
+	// driver's list does so, and replaces AttachedID before.
+	Refused bool
 	// UsedBy is another node that uses the volume by this attachment.
 	UsedBy string
 }
@@ -77,7 +80,7 @@ func problem(reason string, all []string) *Problem {
 // Health is what is wrong with the attachments: nil if nothing is. What keeps data from its user comes first.
 func Health(f Facts) *Problem {
 	silent := slices.Clone(f.Silent)
-	var failed, renamed, moved []string
+	var failed, refused, renamed, moved []string
 	for _, a := range f.Attachments {
 		switch {
 		case a.DetachError == "":
@@ -87,6 +90,10 @@ func Health(f Facts) *Problem {
 				a.Driver, a.Name))
 		default:
 			silent = append(silent, a.DetachError)
+		}
+		if a.Refused {
+			refused = append(refused, fmt.Sprintf("the attacher of driver %s was asked again to attach VolumeAttachment %s, "+
+				"and fails; status.attachError has its error", a.Driver, a.Name))
 		}
 		if a.UsedBy != "" {
 			renamed = append(renamed, fmt.Sprintf("node %s reports %s in use by VolumeAttachment %s of node %s, "+
@@ -105,6 +112,7 @@ func Health(f Facts) *Problem {
 		{volumesv1alpha1.ReasonNodeIDChanged, moved}, // it explains calls that fail
 		{volumesv1alpha1.ReasonDetachFailed, failed},
 		{volumesv1alpha1.ReasonAttacherSilent, silent},
+		{volumesv1alpha1.ReasonAttachFailed, refused},
 		{volumesv1alpha1.ReasonNodeRenamed, renamed},
 	} {
 		if len(found.all) > 0 {

@@ -16,6 +16,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/internal/controller/verify"
+	"github.com/hawser-io/hawser/internal/controller/volume"
 )
 
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=csinodes;volumeattachments,verbs=list;watch
@@ -71,6 +72,7 @@ func (c *Controller) attachment(
 	}
 	if err == nil && va.UID == e.AttachmentUID {
 		a.AttachedID = va.Annotations[verify.NodeIDAnnotation]
+		a.Refused = volume.Refused(va)
 		a.DetachError, a.Reported = e.DetachError, va.Status.DetachError != nil
 	}
 	if unreachable(nvs) {

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
@@ -85,4 +86,10 @@ func ExpandFrom(capacity resource.Quantity, claim *corev1.PersistentVolumeClaim)
 		return nil
 	}
 	return &recorded
+}
+
+// Refused reports whether what counts as attached could not be attached again: its attacher found that the driver does
+// not list it on the node's present ID.
+func Refused(va *storagev1.VolumeAttachment) bool {
+	return va.DeletionTimestamp == nil && va.Status.Attached && va.Status.AttachError != nil
 }
