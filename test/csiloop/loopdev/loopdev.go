@@ -133,6 +133,13 @@ func configure(device Device, file *os.File) error {
 	if err := unix.IoctlLoopConfigure(int(node.Fd()), &config); err != nil {
 		return fmt.Errorf("setting up %s: %w", device.Path, err)
 	}
+	if device.ReadOnly {
+		return nil
+	}
+	// The kernel goes on to refuse writes to the number of a device whose user was killed after it had asked for that.
+	if err := unix.IoctlSetPointerInt(int(node.Fd()), unix.BLKROSET, 0); err != nil {
+		return fmt.Errorf("making %s writable: %w", device.Path, err)
+	}
 	return nil
 }
 
