@@ -74,13 +74,13 @@ func (op Examiner) examine(ctx context.Context, r *record.Record) (found examina
 	return found, true
 }
 
-// examinedPaths are the mounts of the volume that may differ in their health. The publications are mounts of what is
-// staged, if the driver mounts anything there.
+// examinedPaths are the mounts of the volume. What is staged again after a person has unmounted it may work where a
+// publication of before does not.
 func examinedPaths(r *record.Record, boot string) []string {
-	if s := r.Stage; !r.Block() && s.Phase == record.PhaseDone && s.BootID == boot && s.Source != "" {
-		return []string{s.Path}
-	}
 	var paths []string
+	if s := r.Stage; !r.Block() && s.Phase == record.PhaseDone && s.BootID == boot && s.Source != "" {
+		paths = append(paths, s.Path)
+	}
 	for _, u := range r.Uses {
 		if u.Phase == record.PhaseDone && u.BootID == boot {
 			paths = append(paths, u.Target)
