@@ -44,8 +44,10 @@ type fakeNode struct {
 	noNodes bool
 	// noDevices: no filesystem has a block device.
 	noDevices bool
-	// health of everything that is mounted, the error of an access to it, and the processes that use it.
+	// health of everything that is mounted, or only at sickAt, the error of an access to it, and the processes that use
+	// it.
 	health mount.Health
+	sickAt string
 	access error
 	users  []mount.Holder
 	// shift is added to every device number. A real kernel gives devices other numbers when it finds them again.
@@ -446,6 +448,9 @@ func (n *fakeNode) Examine(_ context.Context, path string) (mount.Health, error)
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.sickAt != "" && n.sickAt != path {
+		return mount.Health{}, nil
+	}
 	return n.health, n.access
 }
 

@@ -228,6 +228,16 @@ func TestASickVolumeIsStagedAgain(t *testing.T) {
 		b.kernel.health.Failed = ""
 		b.done(plan.Stage, plan.Reference, plan.Publish)
 	})
+	t.Run("where the stage was made again, and works", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.publish()
+		b.kernel.health.Failed, b.kernel.sickAt = "shutdown", b.volume.Record.Uses[0].Target
+		if !b.agent.examine(t.Context(), b.volume.Record) {
+			t.Error("volume of which a publication works no more, but the stage does: not sick, want it sick")
+		}
+		b.volume.RecordExamination()
+		b.done(plan.Remount)
+	})
 	t.Run("not while a process uses it", func(t *testing.T) {
 		b := sick(t)
 		b.kernel.users = []mount.Holder{{PID: os.Getpid(), Command: "db", Use: "has a file open"}}

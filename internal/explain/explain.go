@@ -16,6 +16,7 @@ import (
 
 	"github.com/hawser-io/hawser/internal/explain/catalog"
 	"github.com/hawser-io/hawser/internal/explain/facts"
+	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 // Finding is one thing that was found about one object.
@@ -198,7 +199,7 @@ func (b *builder) declared(node string) catalog.Declared {
 	switch {
 	case known && facts.Absent(n.Node.Err):
 		return catalog.Gone
-	case known && n.Node.Found && outOfService(n.Node.Value):
+	case known && n.Node.Found && handshake.OutOfService(n.Node.Value) != nil:
 		return catalog.Tainted
 	}
 	return catalog.Nothing

@@ -18,6 +18,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/explain/catalog"
 	"github.com/hawser-io/hawser/internal/explain/facts"
+	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 // nodes is the part of the walk about nodes, agents and managers.
@@ -54,7 +55,7 @@ func (w *nodes) nodeLink(n *facts.Node) {
 		state, text = Bad, text+", being deleted"
 		w.find(about{object: ref, reason: volumesv1alpha1.ReasonNodeDeleting, since: node.DeletionTimestamp.Time})
 	}
-	if outOfService(node) {
+	if handshake.OutOfService(node) != nil {
 		text += ", out of service"
 		w.find(about{object: ref, reason: catalog.OutOfService})
 	}
@@ -63,13 +64,6 @@ func (w *nodes) nodeLink(n *facts.Node) {
 		w.find(about{object: ref, reason: catalog.Cordoned})
 	}
 	w.link(ref, state, text, ready.LastTransitionTime.Time)
-}
-
-// outOfService reports whether a Node has the taint that has its volumes detached by force.
-func outOfService(node *corev1.Node) bool {
-	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
-		return t.Key == corev1.TaintNodeOutOfService
-	})
 }
 
 func nodeReady(node *corev1.Node) corev1.NodeCondition {

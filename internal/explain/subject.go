@@ -17,6 +17,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/explain/catalog"
 	"github.com/hawser-io/hawser/internal/explain/facts"
+	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 // claimSubject explains a claim: how it is bound, and what uses it.
@@ -147,7 +148,7 @@ func (w *walk) keepers(n *facts.Node) {
 	}
 	for i := range n.State.Value.Spec.Attachments {
 		e := &n.State.Value.Spec.Attachments[i]
-		if e.DetachedTime != nil && e.Evidence != nil && e.Evidence.Type != volumesv1alpha1.EvidenceAgentReleased {
+		if e.DetachedTime != nil && handshake.NodeOf(n.State.Value, e.VolumeName).Entry.Forced {
 			w.find(about{reason: catalog.ForcedAwayKeepsNode, since: e.DetachedTime.Time, places: at("node", n.Name),
 				object: facts.Ref{Kind: facts.KindAttachment, Name: e.AttachmentName}})
 		}

@@ -205,7 +205,7 @@ func TestTheKernelsAnswerCountsForAPodWhoseMountsItReachesAll(t *testing.T) {
 	}
 }
 
-func TestASandboxIsToldByItsOverheadOrItsName(t *testing.T) {
+func TestASandboxIsRecognizedByItsOverheadOrItsName(t *testing.T) {
 	overhead := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("130Mi")}
 	for name, c := range map[string]struct {
 		spec      corev1.PodSpec

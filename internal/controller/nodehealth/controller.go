@@ -74,7 +74,7 @@ var attachmentChanged = predicate.Funcs{
 	CreateFunc: func(event.CreateEvent) bool { return false },
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*storagev1.VolumeAttachment), e.ObjectNew.(*storagev1.VolumeAttachment)
-		return before.Annotations[verify.NodeIDAnnotation] != after.Annotations[verify.NodeIDAnnotation] ||
+		return before.Annotations[volume.NodeIDAnnotation] != after.Annotations[volume.NodeIDAnnotation] ||
 			volume.Refused(before) != volume.Refused(after) ||
 			(before.Status.DetachError == nil) != (after.Status.DetachError == nil)
 	},

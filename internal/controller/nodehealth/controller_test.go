@@ -21,7 +21,6 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/controllertest"
 	"github.com/hawser-io/hawser/internal/controller/index"
-	"github.com/hawser-io/hawser/internal/controller/verify"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 )
 
@@ -52,7 +51,7 @@ func attached() (*volumesv1alpha1.NodeVolumeState, *storagev1.VolumeAttachment, 
 			VolumeName: "v", AttachmentName: "va", AttachmentUID: "uid", Driver: driverName,
 			State: volumesv1alpha1.AttachmentAttached}}}}
 	va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va", UID: "uid",
-		Annotations: map[string]string{verify.NodeIDAnnotation: "i-1"}},
+		Annotations: map[string]string{volume.NodeIDAnnotation: "i-1"}},
 		Spec: storagev1.VolumeAttachmentSpec{NodeName: "n", Attacher: driverName}}
 	node := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "n"},
 		Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: driverName, NodeID: "i-1"}}}}

@@ -71,7 +71,7 @@ func (c *Controller) attachment(
 		return a, fmt.Errorf("reading VolumeAttachment %s: %w", e.AttachmentName, err)
 	}
 	if err == nil && va.UID == e.AttachmentUID {
-		a.AttachedID = va.Annotations[verify.NodeIDAnnotation]
+		a.AttachedID = va.Annotations[volume.NodeIDAnnotation]
 		a.Refused = volume.Refused(va)
 		a.DetachError, a.Reported = e.DetachError, va.Status.DetachError != nil
 	}

@@ -23,6 +23,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/controllertest"
+	"github.com/hawser-io/hawser/internal/controller/volume"
 )
 
 // world is a driver that lists what the test says, and a cluster.
@@ -237,7 +238,7 @@ func TestAVolumeThatTheDriverKeepsNotListingIsAttachedLessAndLessOften(t *testin
 func TestNothingIsAttachedAgainOnDoubt(t *testing.T) {
 	terminating := metav1.Now()
 	renamed := va("h", "a")
-	renamed.Annotations = map[string]string{NodeIDAnnotation: "old-id"}
+	renamed.Annotations = map[string]string{volume.NodeIDAnnotation: "old-id"}
 	detaching := state("a", va("h", "a"))
 	detaching.Spec.Attachments[0].State = volumesv1alpha1.AttachmentDetaching
 	going := va("h", "a")

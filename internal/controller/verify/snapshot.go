@@ -22,9 +22,6 @@ import (
 // +kubebuilder:rbac:groups="",resources=persistentvolumes,verbs=get;list;watch
 // +kubebuilder:rbac:groups=volumes.hawser.io,resources=nodevolumestates,verbs=get;list;watch
 
-// NodeIDAnnotation on a VolumeAttachment: the driver's name of the node, as the attacher used it.
-const NodeIDAnnotation = volume.NodeIDAnnotation
-
 // attachment is one volume that a node counts on, by a VolumeAttachment that says attached.
 type attachment struct {
 	node, volume, handle string
@@ -143,7 +140,7 @@ func (d *driver) handles(ctx context.Context) (map[string]string, error) {
 // idsOf are the names that the driver may list the attachment's node by: that of today and the one the attacher used.
 func idsOf(va *storagev1.VolumeAttachment, ids map[string]string) []string {
 	var known []string
-	for _, id := range []string{ids[va.Spec.NodeName], va.Annotations[NodeIDAnnotation]} {
+	for _, id := range []string{ids[va.Spec.NodeName], va.Annotations[volume.NodeIDAnnotation]} {
 		if id != "" {
 			known = append(known, id)
 		}
