@@ -66,7 +66,8 @@ func TestWhatTheDeletionOfANodeWaitsForIsNamedFirst(t *testing.T) {
 	}
 	entry := func(name string, is volumesv1alpha1.EvidenceType, detached *metav1.Time) volumesv1alpha1.NodeAttachment {
 		return volumesv1alpha1.NodeAttachment{VolumeName: name, AttachmentName: name,
-			State: volumesv1alpha1.AttachmentDetaching, Evidence: &volumesv1alpha1.DetachEvidence{Type: is}, DetachedTime: detached}
+			State: volumesv1alpha1.AttachmentDetaching, DetachedTime: detached,
+			Evidence: &volumesv1alpha1.DetachEvidence{Type: is}}
 	}
 	f := &facts.Facts{Now: deleted.Time, Installed: true, Subject: facts.Ref{Kind: facts.KindNode, Name: "a"}}
 	f.NodeIntents.Items = []volumesv1alpha1.VolumeAttachmentIntent{
