@@ -52,9 +52,9 @@ func examine(pod *corev1.Pod, volume string, readOnly bool) (problem string, dea
 }
 
 // sandboxed reports whether the pod seems to run in a sandbox, such as gVisor's or a virtual machine of Kata
-// Containers, which do not pass mounts of the node on to containers. It is recognized by an overhead, which a RuntimeClass
-// has for what a sandbox needs itself, and by the customary names. A sandbox of another name without an overhead is
-// not noticed: the handler is a name too, and the kernel shows nothing of a pod that has not started.
+// Containers, which do not pass mounts of the node on to containers. It is recognized by an overhead, which a
+// RuntimeClass has for what a sandbox needs itself, and by the customary names. A sandbox of another name without an
+// overhead is not noticed: the handler is a name too, and the kernel shows nothing of a pod that has not started.
 func sandboxed(pod *corev1.Pod) bool {
 	class := pod.Spec.RuntimeClassName
 	return class != nil && (len(pod.Spec.Overhead) > 0 ||
