@@ -133,6 +133,17 @@ func (in installation) testDeclared(t *testing.T) {
 	expectAllowed(t, put(declarer, "once more"))
 	expectAllowed(t, put(declarer))
 	in.testFindingUIDs(t, name)
+
+	excuse := func(restore string) func(*volumesv1alpha1.NodeVolumeState) {
+		return func(s *volumesv1alpha1.NodeVolumeState) {
+			s.Annotations = map[string]string{volumesv1alpha1.ExcusedFromRestoreAnnotation: restore}
+		}
+	}
+	expectForbidden(t, update(editor, excuse("a-restore")), verb, "excused-from-restore", "editor does not have")
+	expectForbidden(t, update(manager, excuse("a-restore")), verb)
+	in.kubectl(t, "annotate", "nvs", name, volumesv1alpha1.ExcusedFromRestoreAnnotation+"=a-restore")
+	expectForbidden(t, update(editor, excuse("another-restore")), verb)
+	expectAllowed(t, update(editor, func(s *volumesv1alpha1.NodeVolumeState) { s.Annotations["other"] = "x" }))
 }
 
 // testFindingUIDs runs the queries that docs/operate.md documents.
@@ -184,6 +195,8 @@ func (in installation) testDeclaredByHawser(t *testing.T) {
 		in.grantEverything(t, account)
 		state := newNodeState("declared-by-" + account)
 		state.Annotations = map[string]string{declaredKey: "to help myself"}
+		expectForbidden(t, in.as(t, account, state.Name).Create(t.Context(), state))
+		state.Annotations = map[string]string{volumesv1alpha1.ExcusedFromRestoreAnnotation: "a-restore"}
 		expectForbidden(t, in.as(t, account, state.Name).Create(t.Context(), state))
 	}
 	state := newNodeState("declared-by-policy")

@@ -60,6 +60,13 @@ const (
 	// LeaseRestoredAnnotation means that the API server has lost reports of the agent.
 	// No manager has confirmed the agent's session since.
 	LeaseRestoredAnnotation = "volumes.hawser.io/restored"
+	// LeaseRestoreIDAnnotation is the ID that the agent gave to that restore. No backup contains it.
+	LeaseRestoreIDAnnotation = "volumes.hawser.io/restore-id"
+
+	// ExcusedFromRestoreAnnotation on a NodeVolumeState excuses its node from a restore. With it an administrator asserts
+	// that the node uses no volume. Its value is the ID of the restore, as the event WaitingForAgents has it. It counts
+	// while an agent reports that restore. An admission policy requires the verb declare on nodevolumestates.
+	ExcusedFromRestoreAnnotation = "volumes.hawser.io/excused-from-restore"
 
 	// ExclusiveLocksPrefix begins the name of a ConfigMap that contains locks of exclusive volumes.
 	// The name ends with a part of the hash of the volumes' unique names.

@@ -14,6 +14,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -33,6 +34,7 @@ func TestSessions(t *testing.T) {
 		"an agent whose reports were forgotten ends, and the next one tells of it":             testForgotten,
 		"an agent that is stopped keeps the number of its last report":                         testStoppedThenForgotten,
 		"a state that was reported to before the one that was reported to last is of the past": testForgottenState,
+		"a restore keeps its ID until another one comes":                                       testRestoreIDs,
 		"a state that was made anew is of the past for nobody, even if the agent dies":         testStateMadeAnew,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -262,6 +264,38 @@ func testForgottenState(t *testing.T, c *cluster) {
 	n.lease("told of a restore", func(l *coordinationv1.Lease) bool {
 		return l.Annotations[volumesv1alpha1.LeaseRestoredAnnotation] == "true"
 	})
+}
+
+func testRestoreIDs(t *testing.T, c *cluster) {
+	n := c.node(t)
+	a := n.start()
+	n.begun(0)
+	n.silent.Store(true)
+	id, renewed := "", metav1.MicroTime{}
+	// restart returns the ID of the restore that the next agent reports.
+	restart := func(forgotten bool) string {
+		a.stop()
+		if forgotten {
+			n.must(a.store.SaveLastReport(record.LastReport{
+				Schema: record.Schema, UID: "later", Reports: 1, Restored: id != "", RestoreID: types.UID(id),
+			}))
+		}
+		a = n.start()
+		lease := n.lease("told of a restore", func(l *coordinationv1.Lease) bool {
+			return l.Annotations[volumesv1alpha1.LeaseRestoredAnnotation] == "true" && !l.Spec.RenewTime.Equal(&renewed)
+		})
+		renewed = *lease.Spec.RenewTime
+		return lease.Annotations[volumesv1alpha1.LeaseRestoreIDAnnotation]
+	}
+	if id = restart(true); id == "" {
+		t.Error("the restore has no ID, want one")
+	}
+	if again := restart(false); again != id {
+		t.Errorf("after a restart of the agent the restore has ID %s, want %s still", again, id)
+	}
+	if next := restart(true); next == id || next == "" {
+		t.Errorf("another restore has ID %q, want another than that of the first one, %s", next, id)
+	}
 }
 
 func testStateMadeAnew(t *testing.T, c *cluster) {

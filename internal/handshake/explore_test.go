@@ -166,6 +166,7 @@ func TestEachWayOfReadingAndWritingIsNeeded(t *testing.T) {
 		{effectNewNumber, restoreExclusiveWorld, I3},
 		{effectListensAgain, restoreWorld, I2},
 		{effectHeardLive, restoreWorld, I2},
+		{effectExcuseOfThis, restoreExcusedWorld, I3},
 		{effectVouched, machineWorld, I5},
 		{effectOrderLease, assertWorld, I9},
 		{effectSessionWrites, assertWorld, I9},

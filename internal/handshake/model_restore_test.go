@@ -21,7 +21,17 @@ type saved struct {
 	declared         uint64
 	leased           bool
 	intent           intentPhase
+	excuse           excuse
 }
+
+// excuse from a restore, which names the restore that it was written for.
+type excuse uint8
+
+const (
+	noExcuse excuse = iota
+	excuseOfAnEarlierRestore
+	excuseOfThisRestore
+)
 
 // backup of the whole API.
 type backup struct {
@@ -49,7 +59,31 @@ func (st *stepper) restoreActs() {
 	for n := range st.nodes {
 		st.hear(n)
 		st.confirm(n)
+		st.excuse(n)
 	}
+}
+
+// excuse: an administrator who knows that the first node uses nothing has a restore that an agent reports not wait for
+// it.
+func (st *stepper) excuse(n int) {
+	h := &st.from.node[n]
+	reported := false
+	for i := range st.nodes {
+		reported = reported || !st.from.node[i].unheard && st.from.node[i].unconfirmed
+	}
+	if !st.excuses || n > 0 || !reported || !h.unheard || h.excuse == excuseOfThisRestore || h.hold.kind != holdNone ||
+		h.rec.uid != 0 {
+		return
+	}
+	s := st.from
+	s.node[n].excuse = excuseOfThisRestore
+	st.fault(act{kind: actExcuse, node: uint8(n)}, s)
+}
+
+// excused from the restore: an excuse that the backup contains does not count.
+func (st *stepper) excused(n int) bool {
+	e := st.from.node[n].excuse
+	return e == excuseOfThisRestore || e == excuseOfAnEarlierRestore && st.without == effectExcuseOfThis
 }
 
 // takeBackup, but not of an attachment that is being deleted: the external-attacher goes on with it as soon as it
@@ -79,6 +113,9 @@ func (st *stepper) takeBackup() {
 			booted: h.booted, declared: h.declared, leased: h.leased, intent: h.intent.phase,
 		}
 	}
+	if st.excuses {
+		b.node[0].excuse = excuseOfAnEarlierRestore
+	}
 	st.fault(act{kind: actBackup}, s)
 }
 
@@ -94,7 +131,7 @@ func (st *stepper) restoreBackup() {
 		h, was := &s.node[n], b.node[n]
 		h.va, h.exists, h.reported, h.unconfirmed = was.va, was.exists, was.reported, was.unconfirmed
 		h.entry, h.use, h.booted, h.declared = was.entry, was.use, was.booted, was.declared
-		h.late, h.leased = lateWrite{}, was.leased
+		h.late, h.leased, h.excuse = lateWrite{}, was.leased, was.excuse
 		h.intent.lost = h.intent.lost || was.intent == intentAbsent && h.intent.phase != intentAbsent
 		h.intent.phase, h.intent.acknowledged = was.intent, false
 		h.unheard = st.without != effectListensAgain
@@ -122,7 +159,7 @@ func (st *stepper) confirm(n int) {
 	h := &st.from.node[n]
 	everybody := true
 	for i := range st.nodes {
-		everybody = everybody && !st.from.node[i].unheard
+		everybody = everybody && (!st.from.node[i].unheard || st.excused(i))
 	}
 	elsewhere := st.usedElsewhere(n) && st.exclusive && h.entry.state == entryAttached
 	if !h.exists || !h.unconfirmed || st.rules.MayConfirm(h.view(), everybody, elsewhere) != GuardNone {
@@ -211,5 +248,9 @@ var (
 	restoreExclusiveWorld = world{
 		name: "two nodes, exclusive volume, the API is restored from a backup", nodes: 2, leaders: 1, cuts: true,
 		exclusive: true, restore: true,
+	}
+	restoreExcusedWorld = world{
+		name: "two nodes, exclusive volume, a restore that does not wait for one", nodes: 2, leaders: 1, cuts: true,
+		exclusive: true, restore: true, excuses: true,
 	}
 )

@@ -144,6 +144,7 @@ type nodeState struct {
 	// Where the API is restored: the manager has not heard the agent since (unheard), it has not confirmed the agent's
 	// session (unconfirmed), and the agent has no session (between).
 	unheard, unconfirmed, between bool
+	excuse                        excuse
 
 	said assertState
 	// away is the other machine of the node's name (only in worlds with two).

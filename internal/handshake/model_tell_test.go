@@ -118,6 +118,7 @@ const (
 	actRestore
 	actHear
 	actConfirm
+	actExcuse
 	actBeginSession
 	// what is asserted of a node
 	actTaint
@@ -225,6 +226,7 @@ var words = map[actKind]string{
 	actRestore:          "someone restores the API from the backup",
 	actHear:             "the manager hears agent {N}",
 	actConfirm:          "the manager confirms the session of agent {N}: {S}",
+	actExcuse:           "an administrator excuses {N} from the restore",
 	actBeginSession:     "agent {N} begins a session: {S}",
 	actAskAgain:         "{L} asks agent {N} to look once more: {S}",
 	actLease:            "agent {N} creates its Lease",

@@ -56,6 +56,8 @@ type world struct {
 	truth bool
 	// restore: the API goes back to what it was.
 	restore bool
+	// excuses: an administrator excuses the first node from a restore. The backup contains an excuse from an earlier one.
+	excuses bool
 	// asserts: something is said of the whole node, rightly or wrongly.
 	asserts bool
 	// machines: there may be two of one name.
@@ -105,6 +107,7 @@ const (
 	effectOrderLease    effect = "state read before Lease"
 	effectSessionWrites effect = "a session begins with a write"
 	effectRecordKept    effect = "the record of a taint outlives the manager"
+	effectExcuseOfThis  effect = "an excuse names the restore"
 	effectUnheardCAS    effect = "what lets an intent go is written at the version that was read"
 )
 

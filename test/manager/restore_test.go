@@ -87,7 +87,14 @@ func aSessionWaitsForUnreachableAgents(t *testing.T, w *world) {
 	w.changeStatus(t, windows, func() { windows.Status.NodeInfo.OperatingSystem = "windows" })
 	until(t, w, stateOf("windows"), "the state is there", exists)
 	outOfService := corev1.Taint{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute}
+	excuse := func(name, restore string) {
+		state := until(t, w, stateOf(name), "the state is there", exists)
+		w.change(t, state, func() {
+			metav1.SetMetaDataAnnotation(&state.ObjectMeta, volumesv1alpha1.ExcusedFromRestoreAnnotation, restore)
+		})
+	}
 	for silent, leaves := range map[string]func(*corev1.Node){
+		"excused": func(n *corev1.Node) { excuse(n.Name, "this-restore") },
 		"off":     func(n *corev1.Node) { w.change(t, n, func() { n.Spec.Taints = append(n.Spec.Taints, outOfService) }) },
 		"deleted": func(n *corev1.Node) { w.delete(t, n) },
 	} {
@@ -99,11 +106,15 @@ func aSessionWaitsForUnreachableAgents(t *testing.T, w *world) {
 		until(t, w, lease, "the agent's Lease is there", exists)
 		w.change(t, lease, func() {
 			metav1.SetMetaDataAnnotation(&lease.ObjectMeta, volumesv1alpha1.LeaseRestoredAnnotation, "true")
+			metav1.SetMetaDataAnnotation(&lease.ObjectMeta, volumesv1alpha1.LeaseRestoreIDAnnotation, "this-restore")
 		})
+		excuse(silent, "an-earlier-restore") // a backup may contain it
 		before := w.state(t, "speaks").Spec.Protocol.ConfirmedSession
 		w.session(t, "speaks", before+5)
-		if note := w.awaitEvent(t, "speaks", node.EventWaitingForAgents); !strings.Contains(note, "restored from a backup") {
-			t.Errorf("event of node state speaks: %q; want that the API server was restored from a backup", note)
+		if note := w.awaitEvent(t, "speaks", node.EventWaitingForAgents); !strings.Contains(note, "restored from a backup") ||
+			!strings.Contains(note, volumesv1alpha1.ExcusedFromRestoreAnnotation+"=this-restore") {
+			t.Errorf("event of node state speaks: %q; want that the API server was restored from a backup, and what excuses "+
+				"a node from that", note)
 		}
 		c.advance(time.Hour)
 		w.session(t, "speaks", before+6)

@@ -25,6 +25,8 @@ type LastReport struct {
 	Reports int64 `json:"reports"`
 	// Restored: the API server had forgotten some, and no manager has confirmed a session since.
 	Restored bool `json:"restored,omitempty"`
+	// RestoreID is that of the restore. An excuse from another one does not count.
+	RestoreID types.UID `json:"restoreID,omitempty"`
 }
 
 // ForgottenBy reports whether the API server remembers less than was reported to it.

@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -64,9 +65,10 @@ type Session struct {
 	renewed time.Time
 	other   otherHolder
 	// noted is the report whose number is on the disk; restored: the API server knew less when this process began, and
-	// no manager has confirmed the session since.
+	// no manager has confirmed the session since. restoreID is that of the restore.
 	Persisted record.LastReport
 	Restored  bool
+	restoreID types.UID
 	// Overdue: the manager has not confirmed the session in time.
 	Overdue atomic.Bool
 	// End ends the agent with that error.
@@ -80,7 +82,10 @@ func NewSession(options SessionOptions) *Session { return &Session{SessionOption
 func (s *Session) PersistLastReport() (record.LastReport, error) {
 	now := s.lastPersisted()
 	s.Restored = s.Restored && !s.Writer.Confirmed()
-	now.Restored = s.Restored
+	now.Restored, now.RestoreID = s.Restored, ""
+	if s.Restored {
+		now.RestoreID = s.restoreID
+	}
 	if now == s.Persisted {
 		return now, nil
 	}
@@ -174,13 +179,17 @@ func (s *Session) checkLease(ctx context.Context) error {
 // The report that follows leaves no trace of either.
 func (s *Session) persistState(nvs *volumesv1alpha1.NodeVolumeState) error {
 	next := s.Persisted
-	next.Restored = next.Restored || next.ForgottenBy(nvs)
+	forgotten := next.ForgottenBy(nvs)
+	next.Restored = next.Restored || forgotten
+	if forgotten || next.Restored && next.RestoreID == "" {
+		next.RestoreID = uuid.NewUUID()
+	}
 	if next.Restored && !s.Restored {
 		s.Log.Info("the API server was restored from a backup; nothing is staged or published here until every agent "+
 			"has reported to the manager",
 			"remembered", nvs.Status.Protocol.Reports, "reported", s.Persisted.Reports)
 	}
-	s.Restored = next.Restored
+	s.Restored, s.restoreID = next.Restored, next.RestoreID
 	if next.UID != nvs.UID {
 		next.Schema, next.UID, next.Reports = record.Schema, nvs.UID, 0
 	}
@@ -196,7 +205,7 @@ func (s *Session) persistState(nvs *volumesv1alpha1.NodeVolumeState) error {
 
 // endRestored ends the agent. The next process finds on the disk what was reported.
 func (s *Session) endRestored() error {
-	s.Restored = true
+	s.Restored, s.restoreID = true, uuid.NewUUID()
 	if _, err := s.PersistLastReport(); err != nil {
 		return err
 	}
@@ -216,8 +225,10 @@ func (s *Session) annotate(lease *coordinationv1.Lease, last record.LastReport) 
 	lease.Annotations[volumesv1alpha1.LeaseReportsAnnotation] = strconv.FormatInt(last.Reports, 10)
 	if last.Restored {
 		lease.Annotations[volumesv1alpha1.LeaseRestoredAnnotation] = "true"
+		lease.Annotations[volumesv1alpha1.LeaseRestoreIDAnnotation] = string(last.RestoreID)
 	} else {
 		delete(lease.Annotations, volumesv1alpha1.LeaseRestoredAnnotation)
+		delete(lease.Annotations, volumesv1alpha1.LeaseRestoreIDAnnotation)
 	}
 }
 

@@ -7,6 +7,7 @@ SPDX-License-Identifier: Apache-2.0
 package cached
 
 import (
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -46,6 +47,10 @@ func Options() cache.Options {
 			},
 			&corev1.ServiceAccount{}: {
 				Label: nodeAccounts, Field: fields.OneTermEqualSelector("metadata.namespace", install.Namespace()),
+			},
+			&appsv1.DaemonSet{}: {
+				Label: labels.SelectorFromSet(install.AgentLabels),
+				Field: fields.OneTermEqualSelector("metadata.namespace", install.Namespace()),
 			},
 			&rbacv1.Role{}:                     {Label: nodeAccounts},
 			&rbacv1.RoleBinding{}:              {Label: nodeAccounts},

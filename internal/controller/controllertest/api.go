@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -136,7 +137,7 @@ func kinds() []client.ObjectList {
 		&storagev1.StorageClassList{}, &storagev1.VolumeAttachmentList{}, &volumesv1alpha1.NodeVolumeStateList{},
 		&storagev1.CSIStorageCapacityList{}, &corev1.NamespaceList{}, &volumesv1alpha1.VolumeAttachmentIntentSetList{},
 		&volumesv1alpha1.VolumeAttachmentIntentList{}, &corev1.ServiceAccountList{}, &rbacv1.RoleList{},
-		&rbacv1.RoleBindingList{},
+		&rbacv1.RoleBindingList{}, &appsv1.DaemonSetList{},
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/util/workqueue"
@@ -46,15 +47,17 @@ const retryAfter = 200 * time.Millisecond
 
 // voice is what the Lease of an agent said when it was last renewed.
 type voice struct {
-	state    types.UID
-	reports  int64
-	restored bool
+	state     types.UID
+	reports   int64
+	restored  bool
+	restoreID types.UID
 }
 
 func voiceOf(lease *coordinationv1.Lease) voice {
 	v := voice{state: types.UID(lease.Annotations[volumesv1alpha1.LeaseStateAnnotation])}
 	v.reports, _ = strconv.ParseInt(lease.Annotations[volumesv1alpha1.LeaseReportsAnnotation], 10, 64) // none is 0
 	v.restored = lease.Annotations[volumesv1alpha1.LeaseRestoredAnnotation] == "true"
+	v.restoreID = types.UID(lease.Annotations[volumesv1alpha1.LeaseRestoreIDAnnotation])
 	return v
 }
 
@@ -116,6 +119,19 @@ func (t *Tracker) Restored() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.ears.restored()
+}
+
+// Restores returns, in order, the IDs of the restores that agents report.
+func (t *Tracker) Restores() []types.UID {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	ids := sets.New[types.UID]()
+	for _, v := range t.ears.voices {
+		if v.restored && v.restoreID != "" { // an agent of an earlier version gives none
+			ids.Insert(v.restoreID)
+		}
+	}
+	return sets.List(ids)
 }
 
 // MayBeRestored reports whether an agent has reported a restore, or could have without being heard.

@@ -167,11 +167,12 @@ func (t *Tracker) hear(lease *coordinationv1.Lease) {
 	t.mu.Lock()
 	before, known := t.ears.voices[node]
 	renewed := known || t.ears.standing[node] != handshake.Renewal(lease)
+	heard := voiceOf(lease)
 	if renewed {
-		t.ears.voices[node] = voiceOf(lease)
+		t.ears.voices[node] = heard
 	}
-	news := renewed &&
-		(!known || before.state != t.ears.voices[node].state || before.restored != t.ears.voices[node].restored)
+	before.reports = heard.reports
+	news := renewed && (!known || before != heard)
 	t.mu.Unlock()
 	if back || news {
 		t.wake(node)

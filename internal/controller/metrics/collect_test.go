@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,6 +28,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/controllertest"
+	"github.com/hawser-io/hawser/internal/install"
 )
 
 var start = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
@@ -157,6 +159,23 @@ func TestANodeThatCanRunNoAgentHasNoSeriesThatAsksForOne(t *testing.T) {
 	all := counted(t, windows, linux, &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "windows"}},
 		&volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "linux"}})
 	expect(t, all, "hawser_orphaned_volumes", map[string]float64{"node=linux": 0})
+}
+
+func TestANodeThatTheAgentsDaemonSetLeavesOutHasNoSeriesThatAsksForOneUnlessVolumesAreThere(t *testing.T) {
+	agents := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "hawser-system", Name: "agents", Labels: install.AgentLabels,
+	}}
+	agents.Spec.Template.Spec.NodeSelector = map[string]string{"pool": "storage"}
+	objects := []client.Object{agents}
+	for name, pool := range map[string]string{"selected": "storage", "left-out": "other", "in-use": "other"} {
+		node, nvs := &corev1.Node{}, &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		node.Name, node.Labels = name, map[string]string{"pool": pool}
+		if name == "in-use" {
+			nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", InUse: true}}
+		}
+		objects = append(objects, node, nvs)
+	}
+	expect(t, counted(t, objects...), "hawser_orphaned_volumes", map[string]float64{"node=selected": 0, "node=in-use": 0})
 }
 
 func TestEveryEvidenceOfTheAPIButAReleaseHasItsSeries(t *testing.T) {

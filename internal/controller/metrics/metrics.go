@@ -12,7 +12,9 @@ import (
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
@@ -104,6 +106,9 @@ func Register(ctx context.Context, mgr manager.Manager, reg prometheus.Registere
 		if err := reg.Register(c); err != nil {
 			return fmt.Errorf("registering metrics: %w", err)
 		}
+	}
+	if _, err := mgr.GetCache().GetInformer(ctx, &appsv1.DaemonSet{}, cache.BlockUntilSynced(false)); err != nil {
+		return fmt.Errorf("watching the agents' DaemonSet for metrics: %w", err)
 	}
 	initialise()
 	o := &operations{reader: mgr.GetClient(), leading: mgr.Elected(), clock: clock.RealClock{}}

@@ -7,10 +7,12 @@ package metrics
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,6 +20,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/handshake"
+	"github.com/hawser-io/hawser/internal/install"
 )
 
 var (
@@ -37,7 +40,7 @@ var (
 		[]string{"node", "ready"}, nil)
 	orphans = prometheus.NewDesc("hawser_orphaned_volumes",
 		"Volumes in use on the node whose intent or attachment does not exist, by the agent's last report. No series of a "+
-			"node that can run no agent.",
+			"node where no agent belongs.",
 		[]string{"node"}, nil)
 )
 
@@ -47,6 +50,8 @@ const (
 	stateDetaching  = "Detaching"
 	stateForcedAway = "ForcedAway"
 )
+
+// +kubebuilder:rbac:groups=apps,resources=daemonsets,namespace=hawser-system,verbs=get;list;watch
 
 // nodeCollector counts what the node states of the cache list each time it is asked.
 type nodeCollector struct {
@@ -79,6 +84,10 @@ func (c *nodeCollector) Collect(ch chan<- prometheus.Metric) {
 	for i := range nodes.Items {
 		byName[nodes.Items[i].Name] = &nodes.Items[i]
 	}
+	agents := &appsv1.DaemonSetList{}
+	if err := c.reader.List(context.Background(), agents); err != nil {
+		return // the cache has not been filled
+	}
 	conditions, entries, oldest := conditionCounts{}, counts{}, map[string]time.Duration{}
 	for i := range states.Items {
 		nvs := &states.Items[i]
@@ -86,7 +95,7 @@ func (c *nodeCollector) Collect(ch chan<- prometheus.Metric) {
 		for j := range nvs.Spec.Attachments {
 			c.count(&nvs.Spec.Attachments[j], entries, oldest)
 		}
-		if node := byName[nvs.Name]; node != nil && liveness.NeverHadAgent(node, nvs) {
+		if node := byName[nvs.Name]; node != nil && (liveness.NeverHadAgent(node, nvs) || !belongs(agents, node, nvs)) {
 			continue // HawserAgentMissing asks for the agent of each node that has this series
 		}
 		orphaned := 0.0
@@ -101,6 +110,17 @@ func (c *nodeCollector) Collect(ch chan<- prometheus.Metric) {
 	for driver, age := range oldest {
 		ch <- prometheus.MustNewConstMetric(oldestDetaching, prometheus.GaugeValue, age.Seconds(), driver)
 	}
+}
+
+// belongs reports whether an agent belongs on the node: a DaemonSet of agents selects it, or volumes are there. Where no
+// DaemonSet is known an agent belongs on each node.
+func belongs(
+	agents *appsv1.DaemonSetList, node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState,
+) bool {
+	return len(agents.Items) == 0 || len(nvs.Spec.Attachments) > 0 || len(nvs.Status.Volumes) > 0 ||
+		slices.ContainsFunc(agents.Items, func(d appsv1.DaemonSet) bool {
+			return install.AgentRunsOn(node, d.Spec.Template.Spec)
+		})
 }
 
 // collectTainted has no series of a Node without the taint.

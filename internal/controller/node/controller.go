@@ -98,7 +98,7 @@ func (c *Controller) registered(
 // on it, or where its agent is overdue. That a Node goes, and that an agent is overdue, wakes it by itself.
 func (c *Controller) ofAttachment(ctx context.Context, o client.Object) []reconcile.Request {
 	name := o.(*storagev1.VolumeAttachment).Spec.NodeName
-	if there, err := c.nodeExists(ctx, name); err == nil && there && c.Tracker.Silence(name) < 0 {
+	if node, err := c.node(ctx, name); err == nil && node != nil && c.Tracker.Silence(name) < 0 {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: name}}}
@@ -106,7 +106,7 @@ func (c *Controller) ofAttachment(ctx context.Context, o client.Object) []reconc
 
 // Reconcile one node.
 func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	node, err := c.nodeExists(ctx, req.Name)
+	node, err := c.node(ctx, req.Name)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -114,11 +114,11 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	err = c.Client.Get(ctx, req.NamespacedName, nvs)
 	switch {
 	case apierrors.IsNotFound(err):
-		return reconcile.Result{}, c.create(ctx, req.Name, node)
+		return reconcile.Result{}, c.create(ctx, req.Name, node != nil)
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("reading the state of node %s: %w", req.Name, err)
 	}
-	if !node {
+	if node == nil {
 		c.unconfirmed.drop(req.Name)
 	}
 	var wait time.Duration
@@ -132,16 +132,17 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: wait}, nil
 }
 
+type step = func(context.Context, *volumesv1alpha1.NodeVolumeState) (time.Duration, error)
+
 // steps of a pass; each returns when to reconcile again.
-func (c *Controller) steps(node bool) []func(context.Context, *volumesv1alpha1.NodeVolumeState) (time.Duration, error) {
-	if node {
-		return []func(context.Context, *volumesv1alpha1.NodeVolumeState) (time.Duration, error){
-			c.recordTaint, c.returned, c.giveWay, c.confirm, c.watchOver,
-		}
+func (c *Controller) steps(node *corev1.Node) []step {
+	switch {
+	case node == nil:
+		return []step{c.remove, c.tellDeletion, c.forgetGone, c.watchOver}
+	case !node.DeletionTimestamp.IsZero():
+		return []step{c.recordTaint, c.giveWay, c.confirm, c.forgetGone, c.watchOver}
 	}
-	return []func(context.Context, *volumesv1alpha1.NodeVolumeState) (time.Duration, error){
-		c.remove, c.tellDeletion, c.forgetGone, c.watchOver,
-	}
+	return []step{c.recordTaint, c.returned, c.giveWay, c.confirm, c.watchOver}
 }
 
 // sooner of two waits.
@@ -152,12 +153,17 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-func (c *Controller) nodeExists(ctx context.Context, name string) (bool, error) {
-	err := c.Client.Get(ctx, client.ObjectKey{Name: name}, &corev1.Node{})
-	if client.IgnoreNotFound(err) != nil {
-		return false, fmt.Errorf("reading node %s: %w", name, err)
+// node returns nil if there is no such Node.
+func (c *Controller) node(ctx context.Context, name string) (*corev1.Node, error) {
+	node := &corev1.Node{}
+	err := c.Client.Get(ctx, client.ObjectKey{Name: name}, node)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading node %s: %w", name, err)
 	}
-	return err == nil, nil
+	return node, nil
 }
 
 // remains is what is attached to a node or in use on it, except for what an administrator has declared released.

@@ -15,7 +15,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,11 +29,12 @@ import (
 // EventGoneNodeForgotten is the reason of the event that says what the policy declared.
 const EventGoneNodeForgotten = "GoneNodeForgotten"
 
-// errNotGone: the Node is there.
+// errNotGone: the Node is there, and nobody deletes it.
 var errNotGone = errors.New("the Node is there")
 
 // forgetGone declares released, in the name of the administrator that set the policy, what was forced away from a Node
-// that has been gone for as long as the policy asks. It detaches nothing: what was detached already need not wait for
+// that has been gone, or was being deleted, for as long as the policy asks. An autoscaler keeps the Node until nothing
+// is attached to it. It detaches nothing: what was detached already need not wait for
 // the agent's report any more. It returns when to reconcile again.
 func (c *Controller) forgetGone(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (time.Duration, error) {
 	if c.ForgetAfter == 0 {
@@ -118,22 +118,25 @@ func (c *Controller) declareForgotten(ctx context.Context, node string) (declare
 // reason of each declaration.
 func (c *Controller) reason() string {
 	return fmt.Sprintf(
-		"%s%s: there was no such Node, and nothing was heard of its agent", volumesv1alpha1.ForgetGoneReason, c.ForgetAfter,
+		"%s%s: there was no such Node, or it was being deleted, and nothing was heard of its agent",
+		volumesv1alpha1.ForgetGoneReason, c.ForgetAfter,
 	)
 }
 
 // lookPeriod is how often to check for a Node that is gone.
 func (c *Controller) lookPeriod() time.Duration { return max(c.ForgetAfter/24, 10*time.Second) }
 
-// lookForGone reads the Node and its agent's Lease live, and returns for how long they have been gone.
+// lookForGone reads the Node and its agent's Lease live, and returns for how long they have been gone. A deletion of a
+// Node is not taken back.
 func (c *Controller) lookForGone(
 	ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState,
 ) (*volumesv1alpha1.GoneObservation, error) {
-	err := c.Reader.Get(ctx, client.ObjectKey{Name: nvs.Name}, &corev1.Node{})
+	node := &corev1.Node{}
+	err := c.Reader.Get(ctx, client.ObjectKey{Name: nvs.Name}, node)
 	switch {
-	case err == nil:
+	case err == nil && node.DeletionTimestamp.IsZero():
 		return nil, errNotGone
-	case !apierrors.IsNotFound(err):
+	case client.IgnoreNotFound(err) != nil:
 		return nil, fmt.Errorf("reading node %s: %w", nvs.Name, err)
 	}
 	lease, err := c.readLease(ctx, nvs.Name)

@@ -19,6 +19,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -203,6 +204,8 @@ func TestAnAbsentNodeIsForgottenOnlyOnALiveRead(t *testing.T) {
 	silent := leaseOf("gone", "lease", &noon)
 	heard := leaseOf("gone", "lease", &metav1.MicroTime{Time: noon.Add(time.Second)})
 	gone := stateOf("gone", forcedAwayEntry, watched(handshake.Renewal(silent), aDay))
+	leaving := node.DeepCopy()
+	leaving.DeletionTimestamp, leaving.Finalizers = &metav1.Time{Time: noon.Time}, []string{"karpenter.sh/termination"}
 	changed := gone.DeepCopy()
 	changed.ResourceVersion = "8"
 	byHand := changed.DeepCopy()
@@ -225,6 +228,10 @@ func TestAnAbsentNodeIsForgottenOnlyOnALiveRead(t *testing.T) {
 			nil, time.Hour},
 		{"another Lease of the name", []client.Object{gone}, []client.Object{gone, leaseOf("gone", "other", &noon)},
 			nil, time.Hour},
+		{"it is being deleted, and its agent is silent", []client.Object{gone, leaving},
+			[]client.Object{gone, leaving, silent}, []string{"1"}, time.Hour},
+		{"it is being deleted, and its agent was heard", []client.Object{gone, leaving},
+			[]client.Object{gone, leaving, heard}, nil, time.Hour},
 		{"its state has changed meanwhile", []client.Object{gone}, []client.Object{changed, silent},
 			[]string{"1"}, time.Hour},
 		{"its state is gone", []client.Object{gone}, []client.Object{silent}, nil, time.Hour},
@@ -259,6 +266,26 @@ func TestAnAbsentNodeIsForgottenOnlyOnALiveRead(t *testing.T) {
 			t.Errorf("reason of the declaration of attachment 1: %q, want by hand, and no event", got)
 		}
 	})
+}
+
+func TestANodeThatIsBeingDeletedIsForgottenToo(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "gone"}}
+	leaving := node.DeepCopy()
+	leaving.DeletionTimestamp, leaving.Finalizers = &metav1.Time{Time: noon.Time}, []string{"karpenter.sh/termination"}
+	silent := leaseOf("gone", "lease", &noon)
+	gone := stateOf("gone", forcedAwayEntry, watched(handshake.Renewal(silent), aDay))
+	for is, want := range map[*corev1.Node][]string{node: nil, leaving: {"1"}} {
+		w := over(t, []client.Object{gone, is}, []client.Object{gone, is, silent})
+		w.ForgetAfter = aDay
+		if _, err := w.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(gone)}); err != nil {
+			t.Fatal(err)
+		}
+		after := w.state(t, "gone")
+		if got := declarations(after); !slices.Equal(got, want) || (after.Status.Node.Gone == nil) != (want == nil) {
+			t.Errorf("declarations on the state of a node that is deleted at %s: %v, absence %+v; want %v", is.DeletionTimestamp,
+				got, after.Status.Node.Gone, want)
+		}
+	}
 }
 
 func TestWithoutAPolicyAnAbsentNodeIsNotRead(t *testing.T) {

@@ -8,6 +8,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -15,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -88,23 +90,26 @@ func (c *Controller) heard(_ context.Context, node string, q workqueue.TypedRate
 }
 
 // used wakes those that wait when what is used somewhere may have changed, when what was heard of has come, and when
-// the taint of a machine that is gone was recorded.
+// the taint of a machine that is gone was recorded, or the node was excused from a restore.
 func (c *Controller) used(
 	_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request],
 ) {
 	was, is := e.ObjectOld.(*volumesv1alpha1.NodeVolumeState), e.ObjectNew.(*volumesv1alpha1.NodeVolumeState)
 	if c.Tracker.Vouches(was) != c.Tracker.Vouches(is) ||
+		excuseOf(was) != excuseOf(is) ||
 		!equality.Semantic.DeepEqual(was.Status.Node.OutOfService, is.Status.Node.OutOfService) ||
 		!equality.Semantic.DeepEqual(was.Status.Volumes, is.Status.Volumes) {
 		c.unconfirmed.wake(q)
 	}
 }
 
-// tainted wakes the node, and those that wait, when an administrator says that its machine is gone, or takes that back.
+// tainted wakes the node, and those that wait, when an administrator says that its machine is gone, or takes that back,
+// and when its deletion begins.
 func (c *Controller) tainted(
 	_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request],
 ) {
-	if taintDiffers(e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)) {
+	if taintDiffers(e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)) ||
+		e.ObjectOld.GetDeletionTimestamp().IsZero() != e.ObjectNew.GetDeletionTimestamp().IsZero() {
 		q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(e.ObjectNew)})
 		c.unconfirmed.wake(q)
 	}
@@ -166,8 +171,14 @@ func (c *Controller) tellConflict(nvs *volumesv1alpha1.NodeVolumeState, conflict
 
 // tellUnheard reports once which agents are waited for after a restore. Otherwise it is over in seconds.
 func (c *Controller) tellUnheard(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState, unheard []string) {
-	if !c.Tracker.Restored() || !c.unconfirmed.tell(nvs.Name, EventWaitingForAgents) {
+	restores := c.Tracker.Restores()
+	if !c.Tracker.Restored() || !c.unconfirmed.tell(nvs.Name, fmt.Sprint(EventWaitingForAgents, restores)) {
 		return
+	}
+	excuse := ""
+	if len(restores) > 0 {
+		excuse = fmt.Sprintf(". One that uses no volume is excused by the annotation %s=%s on its NodeVolumeState",
+			volumesv1alpha1.ExcusedFromRestoreAnnotation, restores[0])
 	}
 	const shown = 5
 	names := strings.Join(unheard[:min(len(unheard), shown)], ", ")
@@ -176,8 +187,8 @@ func (c *Controller) tellUnheard(ctx context.Context, nvs *volumesv1alpha1.NodeV
 	c.Events.Eventf(nvs, nil, corev1.EventTypeWarning, EventWaitingForAgents, "Confirm",
 		"the API server was restored from a backup; "+
 			"no volume is taken into use before the agents of %d more nodes are heard (%s). "+
-			"Of one that never comes back delete the Node, or give it the taint %s",
-		len(unheard), names, corev1.TaintNodeOutOfService)
+			"Of one that never comes back delete the Node, or give it the taint %s%s",
+		len(unheard), names, corev1.TaintNodeOutOfService, excuse)
 }
 
 // unheard are the nodes whose agents were not heard and may still be, and how long to wait for them.
@@ -190,15 +201,21 @@ func (c *Controller) unheard(ctx context.Context) ([]string, time.Duration, erro
 	for i := range list.Items {
 		states[list.Items[i].Name] = &list.Items[i]
 	}
+	restores := c.Tracker.Restores()
 	unheard, wait := c.Tracker.Unheard(list.Items, func(name, renewal string) bool {
-		return c.neverSpeaks(ctx, states[name], renewal)
+		return c.neverSpeaks(ctx, states[name], renewal, restores)
 	})
 	return unheard, wait, nil
 }
 
-// neverSpeaks: an administrator has said that the machine is gone, and its agent has not contradicted that, or no agent
-// ever ran there. It is asked only about agents that are silent.
-func (c *Controller) neverSpeaks(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState, renewal string) bool {
+// neverSpeaks: an administrator has said that the machine is gone, and its agent has not contradicted that, or has
+// excused the node from one of the restores, or no agent ever ran there. It is asked only about agents that are silent.
+func (c *Controller) neverSpeaks(
+	ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState, renewal string, restores []types.UID,
+) bool {
+	if slices.Contains(restores, excuseOf(nvs)) {
+		return true
+	}
 	node := &corev1.Node{}
 	if err := c.Client.Get(ctx, client.ObjectKeyFromObject(nvs), node); err != nil {
 		return apierrors.IsNotFound(err)
@@ -206,6 +223,11 @@ func (c *Controller) neverSpeaks(ctx context.Context, nvs *volumesv1alpha1.NodeV
 	said := handshake.TaintAssertion(nvs.Status.Node.OutOfService, handshake.OutOfService(node), renewal)
 	return handshake.Protocol{}.MayRelyOn(handshake.Node{Silent: true}, said) == handshake.GuardNone ||
 		liveness.NeverHadAgent(node, nvs)
+}
+
+// excuseOf is the ID of the restore that an administrator has excused the node from; empty for none.
+func excuseOf(nvs *volumesv1alpha1.NodeVolumeState) types.UID {
+	return types.UID(nvs.Annotations[volumesv1alpha1.ExcusedFromRestoreAnnotation])
 }
 
 // mayConfirm asks the protocol about nvs, which may be nil. Where a volume is in use elsewhere it says which.

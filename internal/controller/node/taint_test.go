@@ -243,7 +243,7 @@ func TestAMachineIsGoneForGoodOnlyByATaintThatItsAgentHasNotContradicted(t *test
 			objects = append(objects, c.node)
 		}
 		w := over(t, objects, objects)
-		if got := w.neverSpeaks(t.Context(), c.nvs, c.renewal); got != c.want {
+		if got := w.neverSpeaks(t.Context(), c.nvs, c.renewal, nil); got != c.want {
 			t.Errorf("%s: machine n never comes back: %t, want %t", c.name, got, c.want)
 		}
 	}

@@ -12,25 +12,13 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
-	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
-	"k8s.io/klog/v2"
 
 	"github.com/hawser-io/hawser/internal/controller/cached"
+	"github.com/hawser-io/hawser/internal/install"
 )
 
 // mostNames of nodes in a message.
 const mostNames = 5
-
-// tolerated by every pod of a DaemonSet, whatever its template tolerates.
-var tolerated = func() []corev1.Toleration {
-	var tolerations []corev1.Toleration
-	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable, corev1.TaintNodeDiskPressure,
-		corev1.TaintNodeMemoryPressure, corev1.TaintNodePIDPressure, corev1.TaintNodeUnschedulable} {
-		tolerations = append(tolerations, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists})
-	}
-	return tolerations
-}()
 
 // Left is a node that loses its agent, and the number of volumes in use there. A negative number is not known.
 type Left struct {
@@ -44,7 +32,7 @@ func Leaving(nodes []corev1.Node, used func(node string) int, from, to corev1.Po
 	var left []Left
 	for i := range nodes {
 		node := &nodes[i]
-		if !Runs(node, from) || Runs(node, to) {
+		if !install.AgentRunsOn(node, from) || install.AgentRunsOn(node, to) {
 			continue
 		}
 		if volumes := used(node.Name); volumes != 0 {
@@ -55,27 +43,13 @@ func Leaving(nodes []corev1.Node, used func(node string) int, from, to corev1.Po
 	return left
 }
 
-// Runs reports whether an agent of the pod template runs on the node, as the controller of DaemonSets decides. A pod
-// that is there stays on a node with a new taint NoSchedule. It does not come back after a rollout.
-func Runs(node *corev1.Node, pod corev1.PodSpec) bool {
-	selected, err := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: pod}).Match(node)
-	if err != nil || !selected { // the API server refuses an affinity that cannot be read
-		return false
-	}
-	_, untolerated := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints,
-		slices.Concat(pod.Tolerations, tolerated), func(taint *corev1.Taint) bool {
-			return taint.Effect != corev1.TaintEffectPreferNoSchedule
-		}, false)
-	return !untolerated
-}
-
 // WithoutAgent returns the nodes, by name, where no agent of the pod template runs, although their kubelets leave
 // attaching to a controller. Those of Windows are named as such.
 func WithoutAgent(nodes []corev1.Node, pod corev1.PodSpec) []string {
 	var names []string
 	for i := range nodes {
 		node := &nodes[i]
-		if node.Annotations[cached.ManagedNodeAnnotation] != "true" || Runs(node, pod) {
+		if node.Annotations[cached.ManagedNodeAnnotation] != "true" || install.AgentRunsOn(node, pod) {
 			continue
 		}
 		name := node.Name

@@ -26,7 +26,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
-	"github.com/hawser-io/hawser/internal/operator/placement"
+	"github.com/hawser-io/hawser/internal/install"
 	"github.com/hawser-io/hawser/test/apiserver"
 )
 
@@ -178,7 +178,7 @@ func TestNodesThatRunNoAgentAreLeftOutByDefault(t *testing.T) {
 		node := &corev1.Node{}
 		node.Labels = map[string]string{"kubernetes.io/os": "linux"}
 		maps.Copy(node.Labels, test.labels)
-		if got := placement.Runs(node, agent.Spec.Template.Spec); got != test.want {
+		if got := install.AgentRunsOn(node, agent.Spec.Template.Spec); got != test.want {
 			t.Errorf("an agent runs on a node with the labels %v: %t, want %t", test.labels, got, test.want)
 		}
 	}
