@@ -82,7 +82,8 @@ type DetachDefaults struct {
 	PodForceDetachAfter *metav1.Duration `json:"podForceDetachAfter,omitempty"`
 
 	// forgetGoneNodesAfter declares released what was forced away from a Node that has been gone, or was being deleted,
-	// for this long, from 1h to 8760h. Absent: never. Warning: the machine must not return under that name with the volume still mounted.
+	// for this long, from 1h to 8760h. Absent: never. Warning: the machine must not return under that name with the volume
+	// still mounted.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self != '' && self.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$') && duration(self) >= duration('1h') && duration(self) <= duration('8760h')",message="forgetGoneNodesAfter must be a duration from 1h to 8760h, in hours, minutes and seconds such as 24h"

@@ -79,7 +79,8 @@ var (
 		kubeletWorld, kubeletForceWorld, kubeletUnregisteredWorld, exclusiveWorld, strangerWorld, declareWorld,
 		declareUncutWorld,
 		deadKubeletWorld, rebootWorld,
-		restoreWorld, restoreExclusiveWorld, restoreExcusedWorld, sharedWorld, crashWorld, forceWorld, collectWorld, collectForceWorld,
+		restoreWorld, restoreExclusiveWorld, restoreExcusedWorld, sharedWorld, crashWorld, forceWorld, collectWorld,
+		collectForceWorld,
 		declareLostWorld, declareIntentWorld, declareKubeletWorld, declareExclusiveWorld, deadExclusiveWorld,
 		assertWorld, assertExclusiveWorld, agentlessWorld, agentlessRestoreWorld,
 	}

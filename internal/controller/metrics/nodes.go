@@ -112,8 +112,8 @@ func (c *nodeCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// belongs reports whether an agent belongs on the node: a DaemonSet of agents selects it, or volumes are there. Where no
-// DaemonSet is known an agent belongs on each node.
+// belongs reports whether an agent belongs on the node: a DaemonSet of agents selects it, or volumes are there. Where
+// no DaemonSet is known an agent belongs on each node.
 func belongs(
 	agents *appsv1.DaemonSetList, node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState,
 ) bool {
