@@ -27,6 +27,7 @@ OPERATOR_SDK := $(TOOLS)/operator-sdk
 OPM := $(TOOLS)/opm
 # Tools of Prometheus, likewise.
 PROMTOOL := $(TOOLS)/promtool
+DEADCODE := go tool -modfile=hack/tools/go.mod deadcode
 KUBE_STATE_METRICS := $(TOOLS)/kube-state-metrics
 # The architectures of make images.
 export ARCHITECTURES ?= amd64 arm64
@@ -172,11 +173,15 @@ mutants: packages control-plane ## Hold careless changes to the code that keeps 
 	KUBEBUILDER_ASSETS="$(ASSETS)" go run ./hack/mutants $(MUTANTS_ARGS)
 
 .PHONY: lint
-lint: $(GOLANGCI_LINT) ## Run golangci-lint on the modules that hold code, kube-api-linter on the API, and hack/house on sizes and prose.
+lint: $(GOLANGCI_LINT) ## Run golangci-lint and deadcode on the code, kube-api-linter on the API, and hack/house on sizes and prose.
 	$(GOLANGCI_LINT) run ./...
 	cd hack/localcluster && $(GOLANGCI_LINT) run --config ../../.golangci.yml ./...
 	cd hack/images && $(GOLANGCI_LINT) run --config ../../.golangci.yml ./...
 	$(GOLANGCI_LINT) run --config .golangci-api.yml ./api/...
+	@echo "looking for functions that nothing calls"
+	@dead=$$($(DEADCODE) -filter '/hawser/(api|cmd|internal|pkg)' ./cmd/... ./hack/... && \
+		$(DEADCODE) -test -filter '/hawser/(api|cmd|internal|hack|test)' ./...); \
+	if test -n "$$dead"; then echo "$$dead"; exit 1; fi
 	go run ./hack/house
 
 $(GOLANGCI_LINT): hack/tools/go.mod hack/tools/go.sum hack/tools/golangci-lint/main.go

@@ -2,8 +2,11 @@ module github.com/hawser-io/hawser/hack/tools
 
 go 1.26.0
 
-// Programs that check the code. Their requirements are apart from those of what is built.
-tool gotest.tools/gotestsum
+tool (
+	golang.org/x/tools/cmd/deadcode
+	// Programs that check the code. Their requirements are apart from those of what is built.
+	gotest.tools/gotestsum
+)
 
 require (
 	github.com/golangci/golangci-lint/v2 v2.15.0
@@ -215,6 +218,7 @@ require (
 	golang.org/x/mod v0.42.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
+	golang.org/x/telemetry v0.0.0-20261009151841-97e8ea77aa2a // indirect
 	golang.org/x/term v0.46.0 // indirect
 	golang.org/x/text v0.41.0 // indirect
 	golang.org/x/tools v0.52.0 // indirect

@@ -20,18 +20,6 @@ import (
 // symbolic link. Concurrent changes of a tenant in the volume therefore cannot lead outside. A sub path that is
 // absolute, contains .. or meets a symbolic link is ErrSubPath. One that does not exist is fs.ErrNotExist.
 func (m *Mounter) OpenBeneath(ctx context.Context, root, subPath string) (*os.File, error) {
-	return m.openBeneath(ctx, root, subPath, openBeneath)
-}
-
-// MakeBeneath is OpenBeneath that also creates the missing directories of subPath.
-func (m *Mounter) MakeBeneath(ctx context.Context, root, subPath string, perm os.FileMode) (*os.File, error) {
-	return m.openBeneath(ctx, root, subPath, func(rootFD int, subPath string) (int, error) {
-		return makeBeneath(rootFD, subPath, uint32(perm.Perm()))
-	})
-}
-
-func (m *Mounter) openBeneath(ctx context.Context, root, subPath string,
-	open func(int, string) (int, error)) (*os.File, error) {
 	if err := checkSubPath(subPath); err != nil {
 		return nil, err
 	}
@@ -43,7 +31,7 @@ func (m *Mounter) openBeneath(ctx context.Context, root, subPath string,
 			return fmt.Errorf("opening %s: %w", root, err)
 		}
 		defer func() { err = errors.Join(err, unix.Close(rootFD)) }()
-		fd, err := open(rootFD, filepath.Clean(subPath))
+		fd, err := openBeneath(rootFD, filepath.Clean(subPath))
 		if err != nil {
 			return fmt.Errorf("opening %s beneath %s: %w", subPath, root, err)
 		}
@@ -98,25 +86,4 @@ func openBeneath(dir int, path string) (int, error) {
 			return -1, err
 		}
 	}
-}
-
-// makeBeneath opens one directory at a time, each beneath the one before, and creates the missing ones.
-func makeBeneath(root int, path string, perm uint32) (fd int, err error) {
-	dir, err := openBeneath(root, ".")
-	if err != nil {
-		return -1, err
-	}
-	for part := range strings.SplitSeq(path, "/") {
-		next, err := openBeneath(dir, part)
-		if errors.Is(err, unix.ENOENT) {
-			if err = unix.Mkdirat(dir, part, perm); err == nil || errors.Is(err, unix.EEXIST) {
-				next, err = openBeneath(dir, part)
-			}
-		}
-		if err = errors.Join(err, unix.Close(dir)); err != nil {
-			return -1, err
-		}
-		dir = next
-	}
-	return dir, nil
 }

@@ -209,18 +209,8 @@ func openPath(path string, flags int) (int, error) {
 // use, the error is EBUSY. If another mount was below the removed one, the error is ErrStillMounted, and the next call
 // removes that mount.
 func (m *Mounter) Unmount(ctx context.Context, path string) error {
-	return m.unmount(ctx, "unmount", path, 0)
-}
-
-// UnmountLazily removes the mount from the tree even while it is in use. Users keep their open files, so the filesystem
-// may live on. It is never proof that nothing writes any more.
-func (m *Mounter) UnmountLazily(ctx context.Context, path string) error {
-	return m.unmount(ctx, "lazy unmount", path, unix.MNT_DETACH)
-}
-
-func (m *Mounter) unmount(ctx context.Context, operation, path string, flags int) error {
 	path = filepath.Clean(path)
-	return m.run(ctx, changes, operation, path, func() error {
+	return m.run(ctx, changes, "unmount", path, func() error {
 		table, err := m.Table()
 		if err != nil {
 			return err
@@ -228,7 +218,7 @@ func (m *Mounter) unmount(ctx context.Context, operation, path string, flags int
 		if len(table.All(path)) == 0 {
 			return nil
 		}
-		if err := unix.Unmount(path, flags|unix.UMOUNT_NOFOLLOW); err != nil {
+		if err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW); err != nil {
 			return fmt.Errorf("unmounting %s: %w", path, err)
 		}
 		if table, err = m.Table(); err != nil {

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -196,38 +195,6 @@ func (m *Mounter) SetReadOnly(ctx context.Context, d Device, readOnly bool) erro
 		}
 		return nil
 	})
-}
-
-// DeviceSize returns the size of the block device at path, in bytes.
-func (m *Mounter) DeviceSize(ctx context.Context, path string) (int64, error) {
-	found := make(chan int64, 1)
-	err := m.run(ctx, reads, "size lookup", filepath.Clean(path), func() error {
-		size, err := deviceSize(path)
-		if err != nil {
-			return fmt.Errorf("reading size of %s: %w", path, err)
-		}
-		found <- size
-		return nil
-	})
-	if err != nil {
-		return 0, err
-	}
-	return <-found, nil
-}
-
-func deviceSize(path string) (size int64, err error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	var bytes uint64
-	// x/sys has no wrapper for a 64 bit result.
-	if _, _,
-		errno := unix.Syscall(unix.SYS_IOCTL, file.Fd(), unix.BLKGETSIZE64, uintptr(unsafe.Pointer(&bytes))); errno != 0 {
-		return 0, errno
-	}
-	return int64(bytes), nil
 }
 
 // Usage of a filesystem.

@@ -62,12 +62,6 @@ func TestTheDeviceOfABoundNodeIsFound(t *testing.T) {
 	if got, err := m.DeviceOf(t.Context(), target); err != nil || got.Path != device {
 		t.Errorf("device of bind mount %s: %+v, error %v; want %s", target, got, err, device)
 	}
-	if size, err := m.DeviceSize(t.Context(), target); err != nil || size != 3<<20 {
-		t.Errorf("size of the device at %s: %d, error %v; want %d", target, size, err, 3<<20)
-	}
-	if _, err := m.DeviceSize(t.Context(), dir); err == nil {
-		t.Errorf("size of directory %s: error %v, want one", dir, err)
-	}
 }
 
 func TestAFilesystemWithoutADeviceHasNoPath(t *testing.T) {

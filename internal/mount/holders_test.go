@@ -105,7 +105,7 @@ func TestAnOpenFileOfALazilyUnmountedFilesystemNamesItsProcess(t *testing.T) {
 	mountAt(t, path, target, "ext4")
 	p := holder.Start(t, "exec 7>"+filepath.Join(target, "file"), nil)
 	device := deviceAt(t, path)
-	if err := m.UnmountLazily(t.Context(), target); err != nil {
+	if err := unix.Unmount(target, unix.MNT_DETACH); err != nil {
 		t.Fatal(err)
 	}
 	held := held(m.CheckFree(t.Context(), device, false))

@@ -124,9 +124,6 @@ func TestASubPathStaysBeneathItsRoot(t *testing.T) {
 		if file, err := m.OpenBeneath(t.Context(), root, subPath); !errors.Is(err, ErrSubPath) {
 			t.Errorf("opening subpath %q: file %v, error %v; want %v", subPath, file, err, ErrSubPath)
 		}
-		if file, err := m.MakeBeneath(t.Context(), root, subPath, 0o750); !errors.Is(err, ErrSubPath) {
-			t.Errorf("creating subpath %q: file %v, error %v; want %v", subPath, file, err, ErrSubPath)
-		}
 	}
 	for _, subPath := range []string{"a", "a/b", "./a//b/", "file", "."} {
 		file, err := m.OpenBeneath(t.Context(), root, subPath)
@@ -140,23 +137,6 @@ func TestASubPathStaysBeneathItsRoot(t *testing.T) {
 	}
 	if _, err := m.OpenBeneath(t.Context(), root, "none"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("opening a missing subpath: error %v, want %v", err, fs.ErrNotExist)
-	}
-}
-
-func TestMissingDirectoriesOfASubPathAreCreated(t *testing.T) {
-	m, root := New(Options{}), t.TempDir()
-	mkdir(t, root, "a")
-	for range 2 {
-		file, err := m.MakeBeneath(t.Context(), root, "a/b/c", 0o750)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := file.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-	if info, err := os.Stat(filepath.Join(root, "a", "b", "c")); err != nil || info.Mode() != fs.ModeDir|0o750 {
-		t.Errorf("subpath a/b/c: %v, error %v; want a directory with mode 0750", info, err)
 	}
 }
 

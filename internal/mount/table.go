@@ -239,11 +239,6 @@ func (t *Table) Below(dir string) []Entry {
 	return t.filter(func(e Entry) bool { return e.Path != "/" && strings.HasPrefix(e.Path, prefix) })
 }
 
-// References returns the mounts, other than e, that show the same part of the same filesystem.
-func (t *Table) References(e Entry) []Entry {
-	return t.filter(func(o Entry) bool { return o.ID != e.ID && o.SameSource(e) })
-}
-
 // Shares returns the mounts, other than e and its twins, that show the same as e or a part of it. Each keeps the
 // filesystem alive.
 func (t *Table) Shares(e Entry) []Entry {
@@ -253,11 +248,6 @@ func (t *Table) Shares(e Entry) []Entry {
 // OfDevice returns every mount of the filesystem with that device number, whatever part it shows.
 func (t *Table) OfDevice(major, minor int) []Entry {
 	return t.filter(func(e Entry) bool { return e.Major == major && e.Minor == minor })
-}
-
-// OfSource returns every mount with this source, for instance /dev/loop0. This finds btrfs by its device.
-func (t *Table) OfSource(source string) []Entry {
-	return t.filter(func(e Entry) bool { return e.Source == source })
 }
 
 // Own reports whether e shows a whole filesystem that belongs to one volume alone. Each of its mounts must be at e's

@@ -10,7 +10,6 @@ SPDX-License-Identifier: Apache-2.0
 package catalog
 
 import (
-	"slices"
 	"strings"
 )
 
@@ -115,9 +114,6 @@ func unresolved(command string) bool {
 var groups = [][]Entry{
 	fine, resolved, sets, attached, node, ready, manager, scheduling, claims, placement, upstream, links,
 }
-
-// All entries, in the order of their codes.
-func All() []Entry { return slices.Concat(groups...) }
 
 // OfReason returns the entry of a condition's reason. A reason that this program does not know, because the cluster
 // runs a newer version, gets the entry UnknownReason.

@@ -7,7 +7,6 @@ package facts
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -195,6 +194,3 @@ func NoKind(err error) bool {
 
 // Denied reports whether the user may not read it.
 func Denied(err error) bool { return apierrors.IsForbidden(err) }
-
-// Expired reports whether the time of the command is over.
-func Expired(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
