@@ -20,7 +20,7 @@ if [[ ${1:-} == --kubernetes ]]; then
 	echo "== $("$KUBEBUILDER_ASSETS/kube-apiserver" --version)"
 	mapfile -t packages < <(cd "$top" &&
 		grep -rlE --include='*_test.go' 'apiserver\.(Start|Borrow)\(t\)' api cmd config internal test |
-		xargs dirname | sed '/^test\/e2e$/d; /^internal\/simulation$/d; s,^,./,' | sort -u)
+		xargs dirname | sed '/^test\/e2e$/d; /^test\/simulation$/d; s,^,./,' | sort -u)
 	set -- "${packages[@]}" ./test/apiserver
 fi
 # The events of all tests, one JSON line each. Several processes append; each writes a line as a whole.
@@ -49,7 +49,7 @@ run() { # DIRECTORY FLAGS AND PACKAGES...
 compute() {
 	local failed=0
 	renice -n 19 "$BASHPID" >/dev/null
-	run "$top" -timeout 1h -run TestSimulation ./internal/simulation -seeds=1000 || failed=1
+	run "$top" -timeout 1h -run TestSimulation ./test/simulation -seeds=1000 || failed=1
 	run "$top" -timeout 1h ./internal/handshake || failed=1
 	return $failed
 }

@@ -29,7 +29,7 @@ import (
 	"time"
 )
 
-const simulation = "internal/simulation"
+const simulation = "test/simulation"
 
 // scope are the mutated files, and tested the packages whose tests run. A directory means all of its files.
 var (

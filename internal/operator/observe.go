@@ -27,7 +27,6 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/operator/condition"
-	"github.com/hawser-io/hawser/internal/operator/placement"
 	"github.com/hawser-io/hawser/internal/operator/render"
 )
 
@@ -61,11 +60,11 @@ func (r *Reconciler) render(ctx context.Context, in render.Input) ([]*unstructur
 	in.Placement = new(render.PlacementOf(from.Spec.Template.Spec))
 	objects, err = render.Objects(in)
 	return objects, &condition.Problem{Reason: volumesv1alpha1.ReasonPlacementHeldBack,
-		Message: placement.Message(left)}, err
+		Message: leavingMessage(left)}, err
 }
 
 // leaving returns the nodes with volumes in use that would lose their agent.
-func (r *Reconciler) leaving(ctx context.Context, from, to corev1.PodSpec) ([]placement.Left, error) {
+func (r *Reconciler) leaving(ctx context.Context, from, to corev1.PodSpec) ([]leftNode, error) {
 	if equality.Semantic.DeepEqual(render.PlacementOf(from), render.PlacementOf(to)) {
 		return nil, nil // nothing that decides about nodes differs
 	}
@@ -85,7 +84,7 @@ func (r *Reconciler) leaving(ctx context.Context, from, to corev1.PodSpec) ([]pl
 		}
 		volumes = func(node string) int { return counts[node] }
 	}
-	return placement.Leaving(nodes.Items, volumes, from, to), nil
+	return leaving(nodes.Items, volumes, from, to), nil
 }
 
 // observe gathers what the conditions depend on.
@@ -115,7 +114,7 @@ func (r *Reconciler) observe(ctx context.Context, vm *volumesv1alpha1.VolumeMana
 		return facts, fmt.Errorf("listing nodes: %w", err)
 	}
 	if daemonSet != nil {
-		facts.WithoutAgent = placement.WithoutAgent(nodes.Items, daemonSet.Spec.Template.Spec)
+		facts.WithoutAgent = withoutAgent(nodes.Items, daemonSet.Spec.Template.Spec)
 	}
 	facts.Pods, err = r.pods(ctx, nodes.Items)
 	return facts, err

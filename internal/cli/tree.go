@@ -3,9 +3,7 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package survey shows what is there: the tree of a volume or a node, how full volumes are, orphans, the history of a
-// volume, and what a drain would meet. It is pure: package facts reads, package cli prints.
-package survey
+package cli
 
 import (
 	"fmt"

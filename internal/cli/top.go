@@ -3,7 +3,7 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-package survey
+package cli
 
 import (
 	"cmp"
@@ -53,15 +53,15 @@ func Top(states []volumesv1alpha1.NodeVolumeState) []Use {
 }
 
 func useOf(node, pv string, l *volumesv1alpha1.NodeVolume) Use {
-	u := Use{Node: node, Volume: l.VolumeName, PersistentVolume: pv, Capacity: bytes(l.Capacity), Used: bytes(l.Used),
-		Available: bytes(l.Available), Inodes: count(l.Inodes), InodesUsed: count(l.InodesUsed)}
+	u := Use{Node: node, Volume: l.VolumeName, PersistentVolume: pv, Capacity: bytesOf(l.Capacity), Used: bytesOf(l.Used),
+		Available: bytesOf(l.Available), Inodes: count(l.Inodes), InodesUsed: count(l.InodesUsed)}
 	// Used and available together are what users can fill; a filesystem keeps some of its capacity for itself.
 	u.Percent = percent(u.Used, u.Used+u.Available, u.Available >= 0)
 	u.InodesPercent = percent(u.InodesUsed, u.Inodes, true)
 	return u
 }
 
-func bytes(q *resource.Quantity) int64 {
+func bytesOf(q *resource.Quantity) int64 {
 	if q == nil {
 		return -1
 	}

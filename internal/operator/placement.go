@@ -3,8 +3,7 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package placement decides on which nodes an agent runs, and which of them lose it by a change.
-package placement
+package operator
 
 import (
 	"fmt"
@@ -20,32 +19,32 @@ import (
 // mostNames of nodes in a message.
 const mostNames = 5
 
-// Left is a node that loses its agent, and the number of volumes in use there. A negative number is not known.
-type Left struct {
+// leftNode is a node that loses its agent, and the number of volumes in use there. A negative number is not known.
+type leftNode struct {
 	Node    string
 	Volumes int
 }
 
-// Leaving returns the nodes, by name, where an agent ran under the pod template from, where none would run under the
+// leaving returns the nodes, by name, where an agent ran under the pod template from, where none would run under the
 // template to, and where volumes are in use.
-func Leaving(nodes []corev1.Node, used func(node string) int, from, to corev1.PodSpec) []Left {
-	var left []Left
+func leaving(nodes []corev1.Node, used func(node string) int, from, to corev1.PodSpec) []leftNode {
+	var left []leftNode
 	for i := range nodes {
 		node := &nodes[i]
 		if !install.AgentRunsOn(node, from) || install.AgentRunsOn(node, to) {
 			continue
 		}
 		if volumes := used(node.Name); volumes != 0 {
-			left = append(left, Left{Node: node.Name, Volumes: volumes})
+			left = append(left, leftNode{Node: node.Name, Volumes: volumes})
 		}
 	}
-	slices.SortFunc(left, func(a, b Left) int { return strings.Compare(a.Node, b.Node) })
+	slices.SortFunc(left, func(a, b leftNode) int { return strings.Compare(a.Node, b.Node) })
 	return left
 }
 
-// WithoutAgent returns the nodes, by name, where no agent of the pod template runs, although their kubelets leave
+// withoutAgent returns the nodes, by name, where no agent of the pod template runs, although their kubelets leave
 // attaching to a controller. Those of Windows are named as such.
-func WithoutAgent(nodes []corev1.Node, pod corev1.PodSpec) []string {
+func withoutAgent(nodes []corev1.Node, pod corev1.PodSpec) []string {
 	var names []string
 	for i := range nodes {
 		node := &nodes[i]
@@ -62,8 +61,8 @@ func WithoutAgent(nodes []corev1.Node, pod corev1.PodSpec) []string {
 	return names
 }
 
-// Message counts and names the nodes.
-func Message(left []Left) string {
+// leavingMessage counts and names the nodes.
+func leavingMessage(left []leftNode) string {
 	names := make([]string, 0, mostNames)
 	for _, l := range left[:min(len(left), mostNames)] {
 		count := "unknown"

@@ -158,7 +158,7 @@ func (m mend) runWithout(t *testing.T, top string) string {
 	write(t, overlay, replace)
 	run := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-timeout=30m", "-overlay="+overlay,
 		"-run=TestSimulation|TestTwoIntents",
-		"./internal/simulation", "-harsh", fmt.Sprintf("-seeds=%d", max(*seeds, 600)), "-mode="+m.mode)
+		"./test/simulation", "-harsh", fmt.Sprintf("-seeds=%d", max(*seeds, 600)), "-mode="+m.mode)
 	run.Dir = top
 	out, err := run.CombinedOutput()
 	if err == nil {

@@ -3,7 +3,7 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-package placement
+package operator
 
 import (
 	"reflect"
@@ -37,19 +37,19 @@ func TestANodeThatLosesItsAgentIsNamedIfVolumesAreUsedThere(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		from, to corev1.PodSpec
-		want     []Left
+		want     []leftNode
 	}{
 		{"nothing changes", pool("a"), pool("a"), nil},
-		{"a selector is narrowed", corev1.PodSpec{Tolerations: every}, pool("a"), []Left{{"b-1", 5}}},
+		{"a selector is narrowed", corev1.PodSpec{Tolerations: every}, pool("a"), []leftNode{{"b-1", 5}}},
 		{"a selector is widened", pool("a"), corev1.PodSpec{Tolerations: every}, nil},
-		{"a selector moves", pool("b"), pool("a"), []Left{{"b-1", 5}}},
+		{"a selector moves", pool("b"), pool("a"), []leftNode{{"b-1", 5}}},
 		{"tolerations are narrowed: a drained node keeps its agent", pool("a"),
-			corev1.PodSpec{NodeSelector: map[string]string{"pool": "a"}}, []Left{{"a-2", 2}}},
+			corev1.PodSpec{NodeSelector: map[string]string{"pool": "a"}}, []leftNode{{"a-2", 2}}},
 		{"nodes are in the order of their names", pool("a"), pool("c"),
-			[]Left{{"a-1", 1}, {"a-2", 2}, {"a-3", 3}, {"a-4", 4}}},
+			[]leftNode{{"a-1", 1}, {"a-2", 2}, {"a-3", 3}, {"a-4", 4}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got := Leaving(nodes, func(node string) int { return volumes[node] }, test.from, test.to)
+			got := leaving(nodes, func(node string) int { return volumes[node] }, test.from, test.to)
 			if !reflect.DeepEqual(got, test.want) {
 				t.Errorf("got %v, want %v", got, test.want)
 			}
@@ -66,8 +66,8 @@ func notIn(key, value string) *corev1.Affinity {
 
 func TestANodeThatTheAffinityLeavesOutLosesItsAgent(t *testing.T) {
 	nodes := []corev1.Node{node("b-1", "b"), node("a-1", "a")}
-	got := Leaving(nodes, func(string) int { return 1 }, corev1.PodSpec{}, corev1.PodSpec{Affinity: notIn("pool", "b")})
-	if want := []Left{{"b-1", 1}}; !reflect.DeepEqual(got, want) {
+	got := leaving(nodes, func(string) int { return 1 }, corev1.PodSpec{}, corev1.PodSpec{Affinity: notIn("pool", "b")})
+	if want := []leftNode{{"b-1", 1}}; !reflect.DeepEqual(got, want) {
 		t.Errorf("nodes that lose their agent by a node affinity: %v, want %v", got, want)
 	}
 }
@@ -82,16 +82,16 @@ func TestOnlyNodesWhoseKubeletLeavesAttachingToAControllerNeedAnAgent(t *testing
 	virtual.Labels["type"] = "virtual-kubelet"
 	agent := corev1.PodSpec{NodeSelector: map[string]string{corev1.LabelOSStable: "linux", "pool": "a"},
 		Affinity: notIn("type", "virtual-kubelet")}
-	got := WithoutAgent([]corev1.Node{windows, virtual, linux, left}, agent)
+	got := withoutAgent([]corev1.Node{windows, virtual, linux, left}, agent)
 	if want := []string{"left-out", "win (windows)"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("nodes that need an agent and have none: %q, want %q", got, want)
 	}
 }
 
 func TestTheMessageCountsAllNodesAndNamesAFew(t *testing.T) {
-	left := []Left{{"a", 1}, {"b", -1}, {"c", 3}, {"d", 4}, {"e", 5}, {"f", 6}, {"g", 7}}
+	left := []leftNode{{"a", 1}, {"b", -1}, {"c", 3}, {"d", 4}, {"e", 5}, {"f", 6}, {"g", 7}}
 	want := "from 7 node(s) with volumes in use: a (1), b (unknown), c (3), d (4), e (5), 2 more. Release these volumes"
-	if got := Message(left); !strings.Contains(got, want) {
+	if got := leavingMessage(left); !strings.Contains(got, want) {
 		t.Errorf("got %q, want it to contain %q", got, want)
 	}
 }
