@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -38,6 +39,7 @@ var lists = map[reflect.Type]func() client.ObjectList{
 	kindOf[storagev1.CSIStorageCapacity]():              listOf[storagev1.CSIStorageCapacityList],
 	kindOf[storagev1.CSIDriver]():                       listOf[storagev1.CSIDriverList],
 	kindOf[storagev1.StorageClass]():                    listOf[storagev1.StorageClassList],
+	kindOf[appsv1.DaemonSet]():                          listOf[appsv1.DaemonSetList],
 	kindOf[coordinationv1.Lease]():                      listOf[coordinationv1.LeaseList],
 	kindOf[corev1.Node]():                               listOf[corev1.NodeList],
 	kindOf[corev1.Pod]():                                listOf[corev1.PodList],
@@ -99,6 +101,7 @@ func newMapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper([]schema.GroupVersion{})
 	namespaced := map[string]bool{
 		"VolumeAttachmentIntent": true, "VolumeAttachmentIntentSet": true, "Lease": true, "Pod": true,
+		"DaemonSet":             true,
 		"PersistentVolumeClaim": true, "ConfigMap": true, "ServiceAccount": true, "Role": true, "RoleBinding": true,
 		"CSIStorageCapacity": true,
 	}
