@@ -261,7 +261,7 @@ func (c *carrier) progressOf(t *trip, step relocate.Step, why string) {
 	}
 	t.State, t.Why = step, why
 	switch step {
-	case relocate.AwaitResolved, relocate.AwaitReady:
+	case relocate.AwaitResolved, relocate.AwaitTarget, relocate.AwaitReady:
 		c.say("intent %s waits: %s", t.Replacement, why)
 	case relocate.AwaitReleased:
 		c.say("intent %s waits for its node: %s", t.Intent, why)

@@ -55,12 +55,21 @@ spec:
 status: {phase: %s}`
 
 const (
-	byClaim  = "persistentVolumeClaim: {claimName: data}"
-	byIntent = "csi: {driver: volumes.hawser.io, volumeAttributes: {intent: data-on-node-a}}"
+	byClaim     = "persistentVolumeClaim: {claimName: data}"
+	byDirectory = "csi: {driver: volumes.hawser.io, volumeAttributes: {intents: app=web}}"
+	byIntent    = "csi: {driver: volumes.hawser.io, volumeAttributes: {intent: data-on-node-a}}"
 	// theIntent is a part of the fixture's intent, to which labels and owners are added.
 	theIntent = "  name: data-on-node-a\n"
 	limited   = "- {name: disk.example.com, nodeID: node-b, allocatable: {count: 1}}"
 )
+
+// lineOnA is a part of the state of the node that the volume leaves, to which the line of the volume is added.
+const lineOnA = "  drivers: [{name: disk.example.com, nodeID: id-in-node-a}]\n"
+
+func lineFailing(operation string) string {
+	return "  volumes: [{volumeName: kubernetes.io/csi/disk.example.com^handle-1, inUse: true, " +
+		"error: {operation: " + operation + ", message: out of luck}}]\n"
+}
 
 func otherAttachment(node, pv string) string {
 	return fmt.Sprintf(`
@@ -105,6 +114,19 @@ var planCases = map[string]struct {
 		"node node-c holds"},
 	"the node's agent is silent": {[]string{"holderIdentity: node-b, leaseDurationSeconds: 40",
 		"holderIdentity: node-b, leaseDurationSeconds: -60"}, relocate.Hangs, "node node-b", "does not renew its Lease"},
+	"no agent runs on the node": {[]string{"name: hawser-agent-node-b}", "name: hawser-agent-node-x}",
+		"agentVersion: v0.1.0", "agentVersion: ''"}, relocate.Hangs, "node node-b", "no agent runs on node node-b"},
+	"the node's agent does not know the driver": {[]string{"nodeID: id-in-node-b", "nodeID: id",
+		"{name: disk.example.com, nodeID: id}", "{name: other, nodeID: id}"}, relocate.Hangs, "node node-b",
+		"does not know driver disk.example.com"},
+	"no manager runs": {[]string{"holderIdentity: hawser-manager-1, leaseDurationSeconds: 15",
+		"holderIdentity: hawser-manager-1, leaseDurationSeconds: -60"}, relocate.Hangs, "manager", "no manager renews"},
+	"an expansion of the volume failed": {[]string{lineOnA, lineOnA + lineFailing("expand")}, "", "", ""},
+	"the unpublish of the volume fails": {[]string{lineOnA, lineOnA + lineFailing("unpublish")}, relocate.Hangs,
+		"release by node node-a", "its unpublish fails: out of luck"},
+	"a pod shows the intent in a directory": {[]string{theIntent, theIntent + "  labels: {app: web}\n",
+		"", fmt.Sprintf(podOnA, byDirectory, "Running")}, relocate.Hangs, "pods", "shop/web"},
+	"a directory that does not show the intent": {[]string{"", fmt.Sprintf(podOnA, byDirectory, "Running")}, "", "", ""},
 	"the agent that has to release is silent": {[]string{"holderIdentity: node-a, leaseDurationSeconds: 40",
 		"holderIdentity: node-a, leaseDurationSeconds: -60"}, relocate.Hangs, "release by node node-a",
 		"does not renew its Lease"},

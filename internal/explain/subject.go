@@ -36,9 +36,6 @@ func (w *walk) claimSubject() {
 	if w.f.Users.Err != nil {
 		w.unreadable(facts.Ref{Kind: facts.KindPod, Namespace: v.Claim.Ref.Namespace, Name: "(all)"}, w.f.Users.Err)
 	}
-	if w.f.Users.Cut {
-		w.find(about{object: v.Claim.Ref, reason: catalog.Partial, detail: "the namespace has many pods"})
-	}
 	if len(w.f.Users.Items) == 0 && len(v.Intents.Items) == 0 && w.f.Users.Err == nil && v.Intents.Err == nil {
 		w.find(about{object: v.Claim.Ref, reason: catalog.ClaimUnused})
 	}
@@ -126,9 +123,6 @@ func (w *walk) nodeSubject() {
 	})
 	if w.f.NodePods.Err != nil {
 		w.unreadable(facts.Ref{Kind: facts.KindPod, Name: "(pending on " + name + ")"}, w.f.NodePods.Err)
-	}
-	if w.f.NodeIntents.Cut || w.f.NodePods.Cut {
-		w.find(about{object: w.f.Subject, reason: catalog.Partial, detail: "the node has many intents or pods"})
 	}
 }
 

@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package relocate
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -67,11 +68,23 @@ func (c *checker) add(v Verdict, about, format string, args ...any) *Check {
 	return &c.checks[len(c.checks)-1]
 }
 
-// target checks the node where intents go.
-func (c *checker) target(node string) {
+// manager checks that a manager acts.
+func (c *checker) manager() {
+	if explain.ManagerSilent(c.r.Facts) {
+		c.add(Hangs, "manager", "no manager renews the Lease, so nothing is attached or detached").Run =
+			[]string{"kubectl get pods -n " + c.r.ManagerLease.Ref.Namespace + " -l app.kubernetes.io/component=manager"}
+	}
+}
+
+// target checks the node where intents go, for volumes of these drivers.
+func (c *checker) target(node string, drivers ...string) {
 	n, _ := c.r.NodeOf(node)
 	about := "node " + node
-	switch blocked := explain.CannotRelease(c.r.Facts, node); {
+	blocked := ""
+	for _, driver := range append([]string{""}, drivers...) {
+		blocked = cmp.Or(blocked, explain.CannotArrive(c.r.Facts, node, driver))
+	}
+	switch {
 	case !n.Node.Found:
 		c.add(Unknown, about, "it cannot be read: %v", n.Node.Err)
 		return
@@ -79,10 +92,8 @@ func (c *checker) target(node string) {
 		c.add(Hangs, about, "%s", blocked).Run = []string{"kubectl hawser why node " + node}
 	case n.Node.Value.DeletionTimestamp != nil:
 		c.add(Hangs, about, "the Node is being deleted")
-	case facts.Absent(n.State.Err):
-		c.add(Hangs, about, "it has no node state: Hawser does not work there")
 	default:
-		c.add(OK, about, "it is Ready")
+		c.add(OK, about, "it is Ready, and its agent is heard")
 	}
 	if n.Node.Value.Spec.Unschedulable {
 		c.add(Note, about, "it is cordoned: pods that use the volume cannot be scheduled to it").Run =
@@ -167,7 +178,8 @@ func (c *checker) source(intent *volumesv1alpha1.VolumeAttachmentIntent) {
 	c.pods(intent)
 }
 
-// problemOf is what a node state reports about a volume that would keep it there.
+// problemOf is what a node state reports about a volume that would keep it there. That another operation fails, such as
+// an expansion, keeps no node from releasing it.
 func problemOf(state *volumesv1alpha1.NodeVolumeState, volume string) string {
 	for i := range state.Spec.Attachments {
 		if e := &state.Spec.Attachments[i]; e.VolumeName == volume && e.DetachError != "" {
@@ -179,7 +191,7 @@ func problemOf(state *volumesv1alpha1.NodeVolumeState, volume string) string {
 		if l.VolumeName != volume {
 			continue
 		}
-		if l.Error != nil {
+		if l.Error != nil && (l.Error.Operation == "unpublish" || l.Error.Operation == "unstage") {
 			return fmt.Sprintf("its %s fails: %s", l.Error.Operation, l.Error.Message)
 		}
 		if slices.ContainsFunc(l.Publications, func(p volumesv1alpha1.Publication) bool { return p.Orphan }) {

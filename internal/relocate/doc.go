@@ -8,7 +8,8 @@ SPDX-License-Identifier: Apache-2.0
 // An intent cannot change its node, so a move replaces it:
 //
 //	source live, no replacement   -> create the replacement
-//	source live, replacement      -> wait until the manager resolved the replacement, then delete the source
+//	source live, replacement      -> wait until the replacement is Ready, or waits for nothing but the source; then
+//	                                 delete the source
 //	source terminating            -> wait until the node has released the volume
 //	source gone                   -> wait until the replacement is Ready
 //

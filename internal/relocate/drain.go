@@ -24,8 +24,9 @@ func Drain(r *facts.Relocation, drop bool) (*Plan, error) {
 		}
 		p.Intents = append(p.Intents, *l)
 	}
+	d.manager()
 	if r.To != "" {
-		d.target(r.To)
+		d.target(r.To, d.mounted...)
 	}
 	if n, _ := r.NodeOf(r.Subject.Name); n.Node.Found && !n.Node.Value.Spec.Unschedulable {
 		d.add(Note, r.Subject.String(), "it is not cordoned: pods that use volumes may still come").Run =
@@ -41,6 +42,8 @@ type drain struct {
 	taken map[string]bool
 	// coming are the PersistentVolumes of each driver that come to the target.
 	coming map[string]map[string]bool
+	// mounted are the drivers that the agent of the target needs.
+	mounted []string
 }
 
 func (d *drain) leave(source *volumesv1alpha1.VolumeAttachmentIntent) (*Leaving, error) {
@@ -86,6 +89,7 @@ func (d *drain) move(l *Leaving, source *volumesv1alpha1.VolumeAttachmentIntent,
 		}
 		c.fits(pv.Value, driver, d.r.To, true, len(d.coming[driver]))
 		d.coming[driver][pv.Value.Name] = true
+		d.mounted = append(d.mounted, mounts(source, driver)...)
 	} else if pv.Err != nil {
 		c.add(Unknown, "volume", "PersistentVolume %s cannot be read: %v", pv.Ref.Name, pv.Err)
 	}
@@ -99,6 +103,14 @@ func (d *drain) match(source *volumesv1alpha1.VolumeAttachmentIntent) *volumesv1
 		return nil
 	}
 	return Match(source, d.r.To, "", d.r.OnTarget, d.taken)
+}
+
+// mounts returns the driver if the agent mounts the volume of the intent.
+func mounts(intent *volumesv1alpha1.VolumeAttachmentIntent, driver string) []string {
+	if intent.Spec.DesiredState == volumesv1alpha1.DesiredAttached {
+		return nil
+	}
+	return []string{driver}
 }
 
 func driverOf(pv *corev1.PersistentVolume) string {

@@ -154,7 +154,12 @@ func (c *checker) claim(p *Plan) {
 		c.add(Refused, p.Subject, "no intent wants it, so there is none to move%s", followed(c.r)).Run =
 			[]string{"kubectl hawser why pvc " + v.Claim.Ref.Name + " -n " + v.Claim.Ref.Namespace}
 	}
-	c.target(p.To)
+	c.manager()
+	var mounted []string
+	for i := range p.Intents {
+		mounted = append(mounted, mounts(p.Intents[i].Hop.Source, v.Driver)...)
+	}
+	c.target(p.To, mounted...)
 	switch {
 	case v.Volume.Found:
 		c.fits(v.Volume.Value, v.Driver, p.To, v.NeedsAttach(), 0)

@@ -42,7 +42,7 @@ func condition(kind string, status metav1.ConditionStatus, reason string) metav1
 	return metav1.Condition{Type: kind, Status: status, Reason: reason}
 }
 
-func TestASourceIsDeletedOnlyAfterTheManagerResolvedItsReplacement(t *testing.T) {
+func TestASourceIsDeletedOnlyOnceNothingElseHoldsItsReplacementBack(t *testing.T) {
 	resolved := condition(volumesv1alpha1.ConditionResolved, metav1.ConditionTrue, "Resolved")
 	for name, tt := range map[string]struct {
 		hop  Hop
@@ -65,6 +65,15 @@ func TestASourceIsDeletedOnlyAfterTheManagerResolvedItsReplacement(t *testing.T)
 		"the replacement waits for the source": {Hop{Source: intent("a", "node-a"), Replacement: intent("b", "node-b",
 			with(resolved, condition(volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, "VolumeInUseElsewhere")))},
 			Delete, ""},
+		"the replacement waits for more than the source": {Hop{Source: intent("a", "node-a"),
+			Replacement: intent("b", "node-b", with(resolved, condition(volumesv1alpha1.ConditionAttached,
+				metav1.ConditionUnknown, "AgentUnreachable"), condition(volumesv1alpha1.ConditionReady,
+				metav1.ConditionUnknown, "AgentUnreachable")))}, AwaitTarget, "AgentUnreachable"},
+		"the manager has only resolved the replacement": {Hop{Source: intent("a", "node-a"),
+			Replacement: intent("b", "node-b", with(resolved))}, AwaitTarget, ""},
+		"the replacement is published beside the source": {Hop{Source: intent("a", "node-a"),
+			Replacement: intent("b", "node-b", with(resolved,
+				condition(volumesv1alpha1.ConditionReady, metav1.ConditionTrue, "Ready")))}, Delete, ""},
 		"the source is released": {Hop{Source: intent("a", "node-a", terminating,
 			with(condition(volumesv1alpha1.ConditionReady, metav1.ConditionFalse, "UsedByPods"))),
 			Replacement: intent("b", "node-b", with(resolved))}, AwaitReleased, "UsedByPods"},

@@ -23,6 +23,8 @@ const (
 	Create Step = "Create"
 	// AwaitResolved waits until the manager has accepted the replacement.
 	AwaitResolved Step = "AwaitResolved"
+	// AwaitTarget waits until the replacement is Ready, or until nothing but the source holds it back.
+	AwaitTarget Step = "AwaitTarget"
 	// Delete the source.
 	Delete Step = "Delete"
 	// AwaitReleased waits until the node of the source has released the volume.
@@ -49,8 +51,13 @@ var hopeless = map[string]bool{
 	volumesv1alpha1.ReasonTooManyUses: true,
 }
 
-// Next is the next step, and what is waited for or why it failed. It never returns Delete before the manager has
-// resolved the replacement.
+// heldBack are the reasons of Attached that the release of an exclusive volume by the source ends.
+var heldBack = map[string]bool{
+	volumesv1alpha1.ReasonVolumeInUse: true, volumesv1alpha1.ReasonReadWriteOncePod: true,
+}
+
+// Next is the next step, and what is waited for or why it failed. It never returns Delete before the replacement is
+// Ready, or waits for nothing but the source.
 func (h Hop) Next() (step Step, why string) {
 	source := h.Source
 	switch {
@@ -78,9 +85,10 @@ func (h Hop) Next() (step Step, why string) {
 // accepted is the step while source and replacement exist.
 func (h Hop) accepted() (Step, string) {
 	conditions := h.Replacement.Status.Conditions
-	if c := meta.FindStatusCondition(conditions, volumesv1alpha1.ConditionAttached); c != nil &&
-		c.Status == metav1.ConditionFalse && hopeless[c.Reason] {
-		return Failed, because(c)
+	attached := meta.FindStatusCondition(conditions, volumesv1alpha1.ConditionAttached)
+	refused := attached != nil && attached.Status == metav1.ConditionFalse
+	if refused && hopeless[attached.Reason] {
+		return Failed, because(attached)
 	}
 	if c := meta.FindStatusCondition(conditions, volumesv1alpha1.ConditionStalled); c != nil &&
 		c.Status == metav1.ConditionTrue {
@@ -91,8 +99,10 @@ func (h Hop) accepted() (Step, string) {
 		return AwaitResolved, "the manager has not resolved the replacement yet"
 	case c.Status == metav1.ConditionFalse:
 		return Failed, because(c)
-	default:
+	case refused && heldBack[attached.Reason] || Ready(h.Replacement):
 		return Delete, ""
+	default:
+		return AwaitTarget, waits(h.Replacement)
 	}
 }
 

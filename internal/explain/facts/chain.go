@@ -169,7 +169,6 @@ func (g *Gatherer) lock(ctx context.Context, v *Volume) {
 
 func (g *Gatherer) intents(ctx context.Context, what string, options ...client.ListOption,
 ) List[volumesv1alpha1.VolumeAttachmentIntent] {
-	var found volumesv1alpha1.VolumeAttachmentIntentList
-	cut, err := g.list(ctx, what, &found, options...)
-	return List[volumesv1alpha1.VolumeAttachmentIntent]{Items: found.Items, Err: err, Cut: cut}
+	found, err := list[volumesv1alpha1.VolumeAttachmentIntentList](ctx, g, what, options...)
+	return List[volumesv1alpha1.VolumeAttachmentIntent]{Items: found.Items, Err: err}
 }

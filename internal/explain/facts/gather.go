@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -38,8 +39,11 @@ type Attachment struct {
 	Volume string
 }
 
-// most is how many objects of a list are read.
-const most = 500
+// page is how many objects of a list are read at once, and statePage how many node states: one may have a megabyte.
+const (
+	page      = 500
+	statePage = 100
+)
 
 // mostHolders is how many holders of one volume are read.
 const mostHolders = 8
@@ -131,12 +135,29 @@ func get[T any, P interface {
 	return o
 }
 
-// list reads the beginning of a list.
-func (g *Gatherer) list(ctx context.Context, what string, into client.ObjectList, options ...client.ListOption) (
-	cut bool, err error) {
-	g.progress(what)
-	err = g.Reader.List(ctx, into, append(options, client.Limit(most))...)
-	return into.GetContinue() != "", err
+// list reads all of a list, in pages: an object that is left out may be the one that matters.
+func list[L any, P interface {
+	*L
+	client.ObjectList
+}](ctx context.Context, g *Gatherer, what string, options ...client.ListOption) (*L, error) {
+	options = append([]client.ListOption{client.Limit(page)}, options...)
+	var all []runtime.Object
+	for next := ""; ; {
+		g.progress(what)
+		found := P(new(L)) // each page has its own memory
+		err := g.Reader.List(ctx, found, append(slices.Clip(options), client.Continue(next))...)
+		if err != nil {
+			return new(L), err
+		}
+		items, err := meta.ExtractList(found)
+		if err != nil {
+			return new(L), err
+		}
+		all = append(all, items...)
+		if next = found.GetContinue(); next == "" {
+			return (*L)(found), meta.SetList(found, all)
+		}
+	}
 }
 
 // events are those about one object, the newest last.
@@ -147,10 +168,9 @@ func (g *Gatherer) events(ctx context.Context, namespace string, uid types.UID) 
 	if namespace == "" {
 		namespace = metav1.NamespaceDefault
 	}
-	var found corev1.EventList
-	cut, err := g.list(ctx, "events", &found, client.InNamespace(namespace), client.MatchingFieldsSelector{
+	found, err := list[corev1.EventList](ctx, g, "events", client.InNamespace(namespace), client.MatchingFieldsSelector{
 		Selector: fields.OneTermEqualSelector("involvedObject.uid", string(uid))})
-	events := List[Event]{Err: err, Cut: cut}
+	events := List[Event]{Err: err}
 	for i := range found.Items {
 		events.Items = append(events.Items, eventOf(&found.Items[i]))
 	}

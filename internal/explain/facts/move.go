@@ -10,6 +10,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -42,11 +44,12 @@ func (g *Gatherer) Move(ctx context.Context, claim Ref, to string) (*Relocation,
 		return nil, err
 	}
 	r := &Relocation{Facts: f, To: to}
-	r.Intents, err = g.allIntents(ctx, client.InNamespace(claim.Namespace),
+	intents := g.intents(ctx, "intents", client.InNamespace(claim.Namespace),
 		client.MatchingFields{"spec.volume.persistentVolumeClaim.claimName": claim.Name})
-	if err != nil {
-		return nil, &ErrSubject{Ref{KindIntent, claim.Namespace, "of claim " + claim.Name}, err}
+	if intents.Err != nil {
+		return nil, &ErrSubject{Ref{KindIntent, claim.Namespace, "of claim " + claim.Name}, intents.Err}
 	}
+	r.Intents = intents.Items
 	var nodes []string
 	for i := range r.Intents {
 		if node := r.Intents[i].Spec.NodeName; node != to {
@@ -71,14 +74,18 @@ func (g *Gatherer) Drain(ctx context.Context, node, to string) (*Relocation, err
 		return nil, &ErrSubject{n.State.Ref, n.State.Err}
 	}
 	r := &Relocation{Facts: f, To: to}
-	if r.Intents, err = g.allIntents(ctx, client.MatchingFields{"spec.nodeName": node}); err != nil {
-		return nil, &ErrSubject{Ref{KindIntent, "", "on node " + node}, err}
+	intents := g.intents(ctx, "intents", client.MatchingFields{"spec.nodeName": node})
+	if intents.Err != nil {
+		return nil, &ErrSubject{Ref{KindIntent, "", "on node " + node}, intents.Err}
 	}
+	r.Intents = intents.Items
 	g.podsOn(ctx, r, node)
 	if to != "" {
-		if r.OnTarget, err = g.allIntents(ctx, client.MatchingFields{"spec.nodeName": to}); err != nil {
-			return nil, &ErrSubject{Ref{KindIntent, "", "on node " + to}, err}
+		intents = g.intents(ctx, "intents", client.MatchingFields{"spec.nodeName": to})
+		if intents.Err != nil {
+			return nil, &ErrSubject{Ref{KindIntent, "", "on node " + to}, intents.Err}
 		}
+		r.OnTarget = intents.Items
 	}
 	return r, g.rest(ctx, r)
 }
@@ -105,44 +112,20 @@ func (g *Gatherer) rest(ctx context.Context, r *Relocation) error {
 
 // podsOn reads the pods that are bound to a node, all of them: one that is left out may use a volume.
 func (g *Gatherer) podsOn(ctx context.Context, r *Relocation, node string, options ...client.ListOption) {
-	options = append(options, client.MatchingFields{"spec.nodeName": node}, client.Limit(most))
-	for next := ""; ; {
-		g.progress("pods on node " + node)
-		var pods corev1.PodList
-		if err := g.Reader.List(ctx, &pods, append(slices.Clip(options), client.Continue(next))...); err != nil {
-			r.Pods.Err = err
-			return
-		}
-		for i := range pods.Items {
-			if p := pods.Items[i].Status.Phase; p != corev1.PodSucceeded && p != corev1.PodFailed {
-				r.Pods.Items = append(r.Pods.Items, pods.Items[i])
-			}
-		}
-		if next = pods.Continue; next == "" {
-			return
+	pods, err := list[corev1.PodList](ctx, g, "pods on node "+node,
+		append(options, client.MatchingFields{"spec.nodeName": node})...)
+	if err != nil {
+		r.Pods.Err = err
+		return
+	}
+	for i := range pods.Items {
+		if p := pods.Items[i].Status.Phase; p != corev1.PodSucceeded && p != corev1.PodFailed {
+			r.Pods.Items = append(r.Pods.Items, pods.Items[i])
 		}
 	}
 }
 
-// allIntents reads a list of intents in pages.
-func (g *Gatherer) allIntents(ctx context.Context, options ...client.ListOption) (
-	[]volumesv1alpha1.VolumeAttachmentIntent, error) {
-	var all []volumesv1alpha1.VolumeAttachmentIntent
-	options = append(options, client.Limit(most))
-	for next := ""; ; {
-		g.progress("intents")
-		var found volumesv1alpha1.VolumeAttachmentIntentList
-		if err := g.Reader.List(ctx, &found, append(slices.Clip(options), client.Continue(next))...); err != nil {
-			return nil, err
-		}
-		all = append(all, found.Items...)
-		if next = found.Continue; next == "" {
-			return all, nil
-		}
-	}
-}
-
-// Uses reports whether a pod uses the volume of an intent: by its claim, or by its name.
+// Uses reports whether a pod uses the volume of an intent: by its claim, by its name, or in a directory that shows it.
 func Uses(pod *corev1.Pod, intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
 	if pod.Namespace != intent.Namespace {
 		return false
@@ -153,9 +136,20 @@ func Uses(pod *corev1.Pod, intent *volumesv1alpha1.VolumeAttachmentIntent) bool 
 		if claim, ok := claimOf(pod, v); ok && source != nil && claim == source.ClaimName {
 			return true
 		}
-		if inlineAttribute(v, volumesv1alpha1.AttributeIntent) == intent.Name {
+		if inlineAttribute(v, volumesv1alpha1.AttributeIntent) == intent.Name || shows(v, pod, intent) {
 			return true
 		}
 	}
 	return false
+}
+
+// shows reports whether a volume of a pod is a directory that shows the intent. The intent of a pod is in none.
+func shows(v *corev1.Volume, pod *corev1.Pod, intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
+	text := inlineAttribute(v, volumesv1alpha1.AttributeIntents)
+	if owner := metav1.GetControllerOf(intent); text == "" || pod.Spec.NodeName != intent.Spec.NodeName ||
+		owner != nil && owner.Kind == "Pod" {
+		return false
+	}
+	selector, err := labels.Parse(text)
+	return err == nil && selector.Matches(labels.Set(intent.Labels)) // what cannot be parsed shows nothing
 }

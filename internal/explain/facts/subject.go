@@ -162,9 +162,8 @@ func (g *Gatherer) ofClaim(ctx context.Context, ref Ref) error {
 	}
 	g.attachment(ctx, &v)
 	g.users(ctx, &v)
-	var pods corev1.PodList
-	cut, err := g.list(ctx, "pods of "+ref.Namespace, &pods, client.InNamespace(ref.Namespace))
-	g.facts.Users = List[corev1.Pod]{Err: err, Cut: cut}
+	pods, err := list[corev1.PodList](ctx, g, "pods of "+ref.Namespace, client.InNamespace(ref.Namespace))
+	g.facts.Users = List[corev1.Pod]{Err: err}
 	for i := range pods.Items {
 		for j := range pods.Items[i].Spec.Volumes {
 			if claim, ok := claimOf(&pods.Items[i], &pods.Items[i].Spec.Volumes[j]); ok && claim == ref.Name {
@@ -221,9 +220,8 @@ func (g *Gatherer) ofNode(ctx context.Context, ref Ref) error {
 	if g.facts.Installed {
 		g.facts.NodeIntents = g.intents(ctx, "intents on "+ref.String(), client.MatchingFields{"spec.nodeName": ref.Name})
 	}
-	var pods corev1.PodList
-	cut, err := g.list(ctx, "pending pods on "+ref.String(), &pods,
+	pods, err := list[corev1.PodList](ctx, g, "pending pods on "+ref.String(),
 		client.MatchingFields{"spec.nodeName": ref.Name, "status.phase": string(corev1.PodPending)})
-	g.facts.NodePods = List[corev1.Pod]{Items: pods.Items, Err: err, Cut: cut}
+	g.facts.NodePods = List[corev1.Pod]{Items: pods.Items, Err: err}
 	return nil
 }

@@ -14,9 +14,6 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// page is how many node states are read at once. One may have a megabyte.
-const page = 100
-
 // States reads the node states of all nodes in pages, or that of one node.
 func (g *Gatherer) States(ctx context.Context, node string) ([]volumesv1alpha1.NodeVolumeState, error) {
 	if node != "" {
@@ -26,26 +23,18 @@ func (g *Gatherer) States(ctx context.Context, node string) ([]volumesv1alpha1.N
 		}
 		return []volumesv1alpha1.NodeVolumeState{state}, nil
 	}
-	var all []volumesv1alpha1.NodeVolumeState
-	next := ""
-	for {
-		g.progress("node states")
-		var found volumesv1alpha1.NodeVolumeStateList
-		if err := g.Reader.List(ctx, &found, client.Limit(page), client.Continue(next)); err != nil {
-			return nil, &ErrSubject{Ref{KindState, "", "(all)"}, err}
-		}
-		all = append(all, found.Items...)
-		if next = found.Continue; next == "" {
-			return all, nil
-		}
+	found, err := list[volumesv1alpha1.NodeVolumeStateList](ctx, g, "node states", client.Limit(statePage))
+	if err != nil {
+		return nil, &ErrSubject{Ref{KindState, "", "(all)"}, err}
 	}
+	return found.Items, nil
 }
 
 // Others reads the nodes of the cluster, and the PersistentVolumes of a node state.
 func (g *Gatherer) Others(ctx context.Context, state *volumesv1alpha1.NodeVolumeState) (
 	[]corev1.Node, map[string]*corev1.PersistentVolume, error) {
-	var nodes corev1.NodeList
-	if _, err := g.list(ctx, "nodes", &nodes); err != nil {
+	nodes, err := list[corev1.NodeList](ctx, g, "nodes")
+	if err != nil {
 		return nil, nil, err
 	}
 	volumes := map[string]*corev1.PersistentVolume{}
