@@ -74,11 +74,11 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	events := mgr.GetEventRecorder("hawser")
 	replace := o.AttachMode == Replace
 	reporter := &report.Reporter{Client: mgr.GetClient(), Events: events, Clock: o.Clock}
-	work := inflight.New(attachment.Slots)
+	work := inflight.New(attachment.InFlight)
 	writer := nodestate.New(mgr.GetClient(), mgr.GetAPIReader(), work)
 	observations := nodestate.NewOfStatus(mgr.GetClient(), mgr.GetAPIReader(), work)
 	tracker := liveness.NewTracker(o.Clock)
-	writer.Vouches = tracker.Vouches
+	writer.IsCurrent = tracker.IsCurrent
 	if o.Leases == nil {
 		var err error
 		o.Leases, err = client.NewWithWatch(mgr.GetConfig(), client.Options{
@@ -104,7 +104,7 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: o.Clock,
 			ReleaseTaints: o.ReleaseSetsOnTaints,
 		},
-		"claim": &claim.Controller{Client: mgr.GetClient(), Slots: work, Events: events},
+		"claim": &claim.Controller{Client: mgr.GetClient(), Limiter: work, Events: events},
 		"node": &node.Controller{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Tracker: tracker, Writer: writer,
 			Observations: observations, Replace: replace, Events: events, Clock: o.Clock, ForgetAfter: o.ForgetGoneNodesAfter,
@@ -113,12 +113,12 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Writer: writer,
 			Observations: observations, Reporter: reporter,
 			Locks: locks, Tracker: tracker, Events: events, Clock: o.Clock,
-			Lister: volumesattached.New(mgr.GetClient(), mgr.GetAPIReader(), writer, work), Slots: work, Replace: replace,
+			Lister: volumesattached.New(mgr.GetClient(), mgr.GetAPIReader(), writer, work), Limiter: work, Replace: replace,
 			Policies: o.Policies,
 		},
 		"declarations": &node.Declarations{Client: mgr.GetClient(), Writer: writer, Events: events},
 		"pod": &pod.Controller{
-			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Slots: work, Events: events, Clock: o.Clock,
+			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Limiter: work, Events: events, Clock: o.Clock,
 			Enabled: o.PodIntents, ForceDetachAfter: o.ForceDetachAfter,
 		},
 		"placement": &placement.Controller{

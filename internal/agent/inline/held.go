@@ -69,8 +69,8 @@ func (h *holds) wait(target string) time.Duration {
 	return 0
 }
 
-// hasten shortens the wait after the end of a process.
-func (h *holds) hasten(target string) {
+// retryNow shortens the wait after the end of a process.
+func (h *holds) retryNow(target string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if held := h.at[target]; held != nil {

@@ -21,18 +21,18 @@ func TestTheEndOfAProcessShortensAWaitOnceUntilItWouldHaveEnded(t *testing.T) {
 	for range 5 {
 		wait = h.delay("db")
 	}
-	h.hasten("db")
+	h.retryNow("db")
 	if got := h.wait("db"); got != hawserstatus.FirstBackoff {
 		t.Errorf("wait after the end of a process: %s, want %s", got, hawserstatus.FirstBackoff)
 	}
 	clock.Step(hawserstatus.FirstBackoff)
 	longer := h.delay("db")
-	h.hasten("db")
+	h.retryNow("db")
 	if got := h.wait("db"); got != longer || longer <= wait {
 		t.Errorf("wait after the end of the next process: %s, want the backoff of %s", got, longer)
 	}
 	clock.Step(wait)
-	h.hasten("db")
+	h.retryNow("db")
 	if got := h.wait("db"); got != hawserstatus.FirstBackoff {
 		t.Errorf("wait after the end of a process in the next interval: %s, want %s", got, hawserstatus.FirstBackoff)
 	}

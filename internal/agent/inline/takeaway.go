@@ -112,7 +112,7 @@ func (p *Plugin) noteHeld(b record.PodBind, err error) (retry time.Duration, _ e
 
 // Hasten has a place that a process kept tried again soon, now that the process has ended.
 func (p *Plugin) Hasten(place Place) {
-	p.holds.hasten(place.target())
+	p.holds.retryNow(place.target())
 	p.Enqueue(place)
 }
 

@@ -88,7 +88,7 @@ func (h *host) owns(handle string) {
 }
 
 func (h *host) look() (map[string]*Use, []Sign) {
-	signs := Look(h.dir, mount.NewTable(h.entries), h.before, func(dir string) error {
+	signs := FindSigns(h.dir, mount.NewTable(h.entries), h.before, func(dir string) error {
 		h.watched = append(h.watched, dir)
 		return nil
 	})

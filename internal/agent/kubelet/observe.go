@@ -179,7 +179,7 @@ func (o *Observer) look() looked {
 		return looked{err: err}
 	}
 	watched := map[string]bool{}
-	signs := Look(o.Paths.Kubelet, table, sourcesOf(last.Uses), func(dir string) error {
+	signs := FindSigns(o.Paths.Kubelet, table, sourcesOf(last.Uses), func(dir string) error {
 		watched[dir] = true
 		return o.Watcher.Add(dir)
 	})

@@ -90,10 +90,10 @@ func (s Source) Covers(o Source) bool {
 		(s.Root == o.Root || strings.HasPrefix(o.Root, strings.TrimSuffix(s.Root, "/")+"/"))
 }
 
-// Look finds every sign of the kubelet's use below its directory. watch is called with the directory of each record
-// before that is read for good, so that no later change goes unnoticed; sources are those of filesystems that were in
-// use before, whose other mounts are signs too.
-func Look(dir string, table *mount.Table, sources []Source, watch func(dir string) error) []Sign {
+// FindSigns finds every sign of the kubelet's use below its directory. It calls watch with the directory of each record
+// before it reads the record for good, so that no later change goes unnoticed. sources are those of filesystems that
+// were in use before, whose other mounts are signs too.
+func FindSigns(dir string, table *mount.Table, sources []Source, watch func(dir string) error) []Sign {
 	r := &reader{root: dir, watch: watch}
 	signs := Mounts(dir, table, sources)
 	r.stages()

@@ -107,8 +107,8 @@ func (op Unpublisher) heldInDirectory(v *Volume, err error) error {
 		"waiting until nothing uses the volume in the directory of %v", err)}
 }
 
-// hasten lets a failure that a process caused try again.
-func (v *Volume) hasten(f *failure.Failure, now time.Time) {
+// retryNow lets a failure that a process caused try again.
+func (v *Volume) retryNow(f *failure.Failure, now time.Time) {
 	if f.Reason != volumesv1alpha1.ReasonUsedByPods || f.NextAttemptTime == nil {
 		f.AwaitsEvent, f.NextAttemptTime = false, nil
 		return

@@ -203,7 +203,7 @@ func (v *Volume) ApplyChanges(now time.Time) {
 		case f.AwaitsEvent && v.changes[DriversChanged] || f.AwaitsMounts() && v.changes[MountsChanged]:
 			f.AwaitsEvent, f.NextAttemptTime = false, nil
 		case f.AwaitsHolder() && v.changes[HolderEnded]:
-			v.hasten(f, now)
+			v.retryNow(f, now)
 		}
 	}
 	clear(v.changes)

@@ -53,7 +53,7 @@ func TestTheSingleUserOfAVolume(t *testing.T) {
 			if c.lock != "" {
 				f.Lock = handshake.Lock{Exists: true, Holder: "a", User: types.UID(c.lock)}
 			}
-			decision.Elect(&f)
+			decision.KeepOneUser(&f)
 			if stay, keptOut := namesOf(c.node.Wanted), namesOf(c.node.Refused); !slices.Equal(stay, c.stay) ||
 				!slices.Equal(keptOut, c.keptOut) {
 				t.Errorf("intents of volume v on node a: wanted %v, refused %v; want %v, %v", stay, keptOut, c.stay, c.keptOut)

@@ -125,6 +125,6 @@ func describeStep(s decision.Step) string {
 
 // electAndDecide is one round of a pass.
 func electAndDecide(f *decision.Facts, p handshake.Protocol) []decision.Step {
-	decision.Elect(f)
+	decision.KeepOneUser(f)
 	return decision.Decide(f, p)
 }

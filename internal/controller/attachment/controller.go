@@ -50,9 +50,9 @@ import (
 // Workers reconcile so many volumes at once; most of them wait for a write that they share with others.
 const Workers = 1024
 
-// Slots is how many of them may be at work beside each other and beside those writes. More do not get more out of an
+// InFlight is how many of them may be at work beside each other and beside those writes. More do not get more out of an
 // API server, and the fewer there are, the more volumes share a write while they wait.
-const Slots = 16
+const InFlight = 16
 
 // slow is how long an attachment may take before the intent says that it is waited for. Most are there sooner, and
 // then one write of the intent's status is enough.
@@ -77,8 +77,8 @@ type Controller struct {
 	Locks *exclusive.Store
 	// Lister keeps the Nodes' volumesAttached in Replace.
 	Lister *volumesattached.Writer
-	// Slots that a pass holds while it works, and lends while it waits for what it shares with others.
-	Slots *inflight.Slots
+	// Limiter of the passes that work at once. One that waits for what it shares with others lends its place.
+	Limiter *inflight.Limiter
 	// Replace: attach for pods too, in place of upstream's controller.
 	Replace bool
 	// Policies without which nothing new is attached.
@@ -131,7 +131,7 @@ func (c *Controller) pass(ctx context.Context, volumeName string) (time.Duration
 	defer c.uses.EndPass(f)
 	var failures []error
 	for round := 0; ; round++ {
-		decision.Elect(f)
+		decision.KeepOneUser(f)
 		steps := decision.Decide(f, c.Protocol)
 		if len(steps) == 0 {
 			break
@@ -192,7 +192,7 @@ func (c *Controller) act(ctx context.Context, f *decision.Facts, s decision.Step
 		return c.release(ctx, s.Node, s.Intents)
 	case decision.ReleaseUnheard:
 		return c.releaseUnheard(ctx, f, s.Node, s.Intents)
-	case decision.Look:
+	case decision.ReadState:
 		return c.live().look(ctx, f, s.Node)
 	case decision.MarkLost:
 		return c.detacher().markLost(ctx, f, s.Node)
@@ -266,8 +266,8 @@ func namesOf(intents []*decision.Intent) []string {
 func (c *Controller) Register(mgr manager.Manager) error {
 	c.ownWrites.clock = c.Clock
 	c.Protocol.Kubelet = c.Replace
-	c.users = batch.NewReads(c.Slots, c.readUsers)
-	waiting := c.Slots.Queue()
+	c.users = batch.NewReads(c.Limiter, c.readUsers)
+	waiting := c.Limiter.Queue()
 	b := ctrl.NewControllerManagedBy(mgr).Named("attachment")
 	for _, w := range []struct {
 		object client.Object

@@ -75,7 +75,7 @@ func (e enqueuer) stateChanged(ctx context.Context, before, after client.Object,
 		e.unready.Forget(was.Name)
 		e.announcements.forget(was.Name)
 	}
-	if before == nil || after == nil || nodeDiffers(was, is) || e.tracker.Vouches(was) != e.tracker.Vouches(is) {
+	if before == nil || after == nil || nodeDiffers(was, is) || e.tracker.IsCurrent(was) != e.tracker.IsCurrent(is) {
 		e.addNode(ctx, is, q)
 		e.addNode(ctx, was, q)
 		e.addLocked(ctx, either[*volumesv1alpha1.NodeVolumeState](before, after).Name, q)

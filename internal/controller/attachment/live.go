@@ -91,7 +91,7 @@ func (r liveReader) readState(ctx context.Context, node string) (*volumesv1alpha
 
 // look reads the node's state live into the facts. Volumes that read one node at a time share the read.
 func (r liveReader) look(ctx context.Context, f *decision.Facts, n *decision.Node) error {
-	nvs, err := r.writer.Look(ctx, n.Name)
+	nvs, err := r.writer.ReadState(ctx, n.Name)
 	if err != nil {
 		return err
 	}

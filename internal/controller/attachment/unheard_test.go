@@ -131,7 +131,7 @@ func TestAnIntentOnANodeThatNeverHadAnAgentIsReleased(t *testing.T) {
 			}
 			c, now := over(t, append(append(objects, i, state), test.more...)...)
 			c.Events = events.NewFakeRecorder(100)
-			c.Writer.Vouches = c.Tracker.Vouches
+			c.Writer.IsCurrent = c.Tracker.IsCurrent
 			if !test.deaf {
 				listening(t, c)
 			}

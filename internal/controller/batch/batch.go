@@ -15,8 +15,8 @@ import (
 
 // Batches of requests by key. The zero value is ready to use.
 type Batches[R any] struct {
-	// Slots: each commit holds one. A request that comes while it waits for that is committed with it.
-	Slots *inflight.Slots
+	// Limiter: each commit takes a place of it. A request that comes while it waits for that is committed with it.
+	Limiter *inflight.Limiter
 
 	mu      sync.Mutex
 	waiting map[string][]R
@@ -42,7 +42,7 @@ func (b *Batches[R]) Add(key string, r R, commit func(key string, group []R)) {
 // drain commits group after group until nothing waits.
 func (b *Batches[R]) drain(key string, commit func(string, []R)) {
 	for b.more(key) {
-		leave := b.Slots.Take()
+		leave := b.Limiter.Take()
 		commit(key, b.take(key))
 		leave()
 	}

@@ -13,9 +13,9 @@ import (
 )
 
 func TestARequestDuringTheWaitForASlotIsPartOfThatCommit(t *testing.T) {
-	b := Batches[int]{Slots: inflight.New(1)}
+	b := Batches[int]{Limiter: inflight.New(1)}
 	groups := make(chan []int)
-	leave := b.Slots.Take()
+	leave := b.Limiter.Take()
 	for i := range 3 {
 		b.Add("key", i, func(_ string, group []int) { groups <- group })
 	}
@@ -23,7 +23,7 @@ func TestARequestDuringTheWaitForASlotIsPartOfThatCommit(t *testing.T) {
 	if group := <-groups; !slices.Equal(group, []int{0, 1, 2}) {
 		t.Errorf("first commit of key: %v, want 0, 1 and 2", group)
 	}
-	b.Slots.Take()()
+	b.Limiter.Take()()
 }
 
 func TestKeysDoNotWaitForEachOther(t *testing.T) {

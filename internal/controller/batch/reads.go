@@ -29,8 +29,8 @@ type reader[T any] struct {
 }
 
 // NewReads makes them. Each read holds one of the slots.
-func NewReads[T any](s *inflight.Slots, read func(ctx context.Context, key string) (T, error)) *Reads[T] {
-	return &Reads[T]{read: read, batches: Batches[*reader[T]]{Slots: s}}
+func NewReads[T any](s *inflight.Limiter, read func(ctx context.Context, key string) (T, error)) *Reads[T] {
+	return &Reads[T]{read: read, batches: Batches[*reader[T]]{Limiter: s}}
 }
 
 // Get reads what the key names. The value is shared and must not be changed; while the caller waits, its slot is

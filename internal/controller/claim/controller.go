@@ -41,14 +41,14 @@ const Workers = 32
 // Controller reconciles claims.
 type Controller struct {
 	Client client.Client
-	// Slots that it shares with the controller of the attachments.
-	Slots  *inflight.Slots
-	Events events.EventRecorder
+	// Limiter is shared with the controller of the attachments.
+	Limiter *inflight.Limiter
+	Events  events.EventRecorder
 }
 
 // Register adds the controller to the manager.
 func (c *Controller) Register(mgr manager.Manager) error {
-	waiting := c.Slots.Queue()
+	waiting := c.Limiter.Queue()
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("claim").
 		For(&corev1.PersistentVolumeClaim{}, builder.WithPredicates(Changed)).

@@ -53,8 +53,8 @@ type Store struct {
 }
 
 // New makes a store. Each of its writes holds one of the slots.
-func New(c client.Client, reader client.Reader, now clock.PassiveClock, slots *inflight.Slots) *Store {
-	s := &Store{Client: c, Reader: reader, Clock: now, batches: batch.Batches[*request]{Slots: slots}}
+func New(c client.Client, reader client.Reader, now clock.PassiveClock, slots *inflight.Limiter) *Store {
+	s := &Store{Client: c, Reader: reader, Clock: now, batches: batch.Batches[*request]{Limiter: slots}}
 	// A caller may read a lock live within a write of something else, whose slot it has.
 	s.reads = batch.NewReads(nil, func(ctx context.Context, name string) (table, error) {
 		_, t, err := s.load(ctx, name)

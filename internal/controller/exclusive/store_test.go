@@ -196,7 +196,7 @@ func lockTwenty(t *testing.T) {
 	}
 	slots := inflight.New(2)
 	s, _ := process(a)
-	s.batches.Slots = slots
+	s.batches.Limiter = slots
 	names := together(20)
 	var wg sync.WaitGroup
 	lock := func(name string) {

@@ -18,10 +18,10 @@ import (
 // patience is how long what is shared lets work go first.
 const patience = 10 * time.Second
 
-// Slots for work and for what is shared by it. Work that goes on comes before work that begins, and what is shared
-// comes after both and leaves half of the slots free, unless it has waited for long: the later it goes, the more
-// share it, and what is at work may be about to. Nil are without bound.
-type Slots struct {
+// Limiter bounds how much work runs at once, and with it what that work shares. Work that goes on comes before work
+// that begins. What is shared comes after both and leaves half of the slots free, unless it has waited for long: the
+// later it goes, the more share it, and what is at work may be about to. A nil Limiter has no bound.
+type Limiter struct {
 	patience time.Duration
 
 	// kept free of what is shared.
@@ -50,13 +50,13 @@ type waiter struct {
 }
 
 // New makes n slots.
-func New(n int) *Slots { return &Slots{patience: patience, kept: n / 2, free: n} }
+func New(n int) *Limiter { return &Limiter{patience: patience, kept: n / 2, free: n} }
 
 // holding is the key of the slots in a context; its work holds one of them.
 type holding struct{}
 
 // Do runs work while it holds a slot, unless ctx ends before there is one.
-func (s *Slots) Do(ctx context.Context, work func(context.Context) error) error {
+func (s *Limiter) Do(ctx context.Context, work func(context.Context) error) error {
 	if s == nil {
 		return work(ctx)
 	}
@@ -72,7 +72,7 @@ func (s *Slots) Do(ctx context.Context, work func(context.Context) error) error 
 }
 
 // Take a slot, which leave gives back, for what is shared.
-func (s *Slots) Take() (leave func()) {
+func (s *Limiter) Take() (leave func()) {
 	if s == nil {
 		return func() {}
 	}
@@ -82,7 +82,7 @@ func (s *Slots) Take() (leave func()) {
 
 // Lend gives the slot that ctx's work holds, if it holds one, back while wait runs, and takes another one after it.
 func Lend(ctx context.Context, wait func()) {
-	if s, ok := ctx.Value(holding{}).(*Slots); ok {
+	if s, ok := ctx.Value(holding{}).(*Limiter); ok {
 		s.leave()
 		defer func() { <-s.ask(goingOn).granted }()
 	}
@@ -102,7 +102,7 @@ func Await(ctx context.Context, done <-chan struct{}) (err error) {
 }
 
 // ask for a slot, whose granted is closed once it is the waiter's.
-func (s *Slots) ask(r rank) *waiter {
+func (s *Limiter) ask(r rank) *waiter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := &waiter{since: time.Now(), granted: make(chan struct{})}
@@ -115,7 +115,7 @@ func (s *Slots) ask(r rank) *waiter {
 }
 
 // withdraw what was asked for; a slot that was granted meanwhile goes to the next one.
-func (s *Slots) withdraw(r rank, w *waiter) {
+func (s *Limiter) withdraw(r rank, w *waiter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if i := slices.Index(s.waiting[r], w); i >= 0 {
@@ -127,13 +127,13 @@ func (s *Slots) withdraw(r rank, w *waiter) {
 }
 
 // review what has waited for long.
-func (s *Slots) review() {
+func (s *Limiter) review() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.grant()
 }
 
-func (s *Slots) leave() {
+func (s *Limiter) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.free++
@@ -141,7 +141,7 @@ func (s *Slots) leave() {
 }
 
 // grant the slots that are free to those whose turn it is.
-func (s *Slots) grant() {
+func (s *Limiter) grant() {
 	for r, ok := s.next(); ok; r, ok = s.next() {
 		s.free--
 		close(s.waiting[r][0].granted)
@@ -150,7 +150,7 @@ func (s *Slots) grant() {
 }
 
 // next is the rank whose turn it is, if a slot is free for it.
-func (s *Slots) next() (rank, bool) {
+func (s *Limiter) next() (rank, bool) {
 	if s.free == 0 {
 		return 0, false
 	}

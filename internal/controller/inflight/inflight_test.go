@@ -15,7 +15,7 @@ import (
 )
 
 // inSlot runs work in a slot of s and reports whether it ran.
-func inSlot(ctx context.Context, s *Slots, work func(context.Context)) bool {
+func inSlot(ctx context.Context, s *Limiter, work func(context.Context)) bool {
 	return s.Do(ctx, func(ctx context.Context) error { work(ctx); return nil }) == nil
 }
 
@@ -56,7 +56,7 @@ func TestAFailureOfTheWorkIsReturnedAndReleasesTheSlot(t *testing.T) {
 }
 
 func TestWithoutSlotsNothingIsBounded(t *testing.T) {
-	var none *Slots
+	var none *Limiter
 	var all, both sync.WaitGroup
 	both.Add(2)
 	for range 2 {
@@ -71,7 +71,7 @@ func TestWithoutSlotsNothingIsBounded(t *testing.T) {
 }
 
 // order asks for the only slot in this order and returns in which order it is given.
-func order(s *Slots, asked ...rank) []rank {
+func order(s *Limiter, asked ...rank) []rank {
 	leave := s.Take()
 	given := make(chan rank)
 	var all sync.WaitGroup

@@ -21,13 +21,13 @@ const ahead = 16
 // then takes one pass, where an object that a worker holds already would need another.
 type Queue struct {
 	workqueue.TypedRateLimitingInterface[reconcile.Request]
-	slots *Slots
+	slots *Limiter
 	// taken are the objects that left the queue and have no slot yet.
 	taken chan struct{}
 }
 
 // Queue makes a queue for work in the slots.
-func (s *Slots) Queue() *Queue { return &Queue{slots: s, taken: make(chan struct{}, ahead)} }
+func (s *Limiter) Queue() *Queue { return &Queue{slots: s, taken: make(chan struct{}, ahead)} }
 
 // New is the controller's NewQueue. It is not controller-runtime's priority queue: whenever a key comes, that visits
 // every key that waits for its own pass to end, which with so many workers are many.

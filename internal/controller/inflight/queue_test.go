@@ -24,7 +24,7 @@ func object(name string) reconcile.Request {
 }
 
 // started is a queue for work in the slots, which its workers take one object ahead of.
-func started(t *testing.T, s *Slots) *Queue {
+func started(t *testing.T, s *Limiter) *Queue {
 	t.Helper()
 	q := s.Queue()
 	q.taken = make(chan struct{}, 1)

@@ -69,14 +69,14 @@ type ears struct {
 	voices   map[string]voice
 }
 
-// Vouches reports whether the agent of nvs was heard, and nvs is not older than what it has reported.
-func (t *Tracker) Vouches(nvs *volumesv1alpha1.NodeVolumeState) bool {
+// IsCurrent reports whether the agent of nvs was heard, and nvs is not older than what it has reported.
+func (t *Tracker) IsCurrent(nvs *volumesv1alpha1.NodeVolumeState) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.vouches(nvs)
+	return t.isCurrent(nvs)
 }
 
-func (t *Tracker) vouches(nvs *volumesv1alpha1.NodeVolumeState) bool {
+func (t *Tracker) isCurrent(nvs *volumesv1alpha1.NodeVolumeState) bool {
 	v, heard := t.ears.voices[nvs.Name]
 	return heard && (v.state == "" || v.state == nvs.UID) && v.reports <= nvs.Status.Protocol.Reports
 }
@@ -103,7 +103,7 @@ func (t *Tracker) Unheard(
 		node := states[i].Name
 		_, heard := t.ears.voices[node]
 		switch {
-		case t.vouches(&states[i]):
+		case t.isCurrent(&states[i]):
 		case heard && t.silence(node) < 0:
 			unheard = append(unheard, node) // its report is on its way here
 			wait = max(wait, -t.silence(node))

@@ -42,7 +42,7 @@ func TestAReportCountsOnceItsAgentsLeaseWasSeenBeingRenewed(t *testing.T) {
 	tracker := NewTracker(clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0)))
 	expect := func(what string, reports int64, want bool) {
 		t.Helper()
-		if got := tracker.Vouches(reported("a", reports)); got != want {
+		if got := tracker.IsCurrent(reported("a", reports)); got != want {
 			t.Errorf("%s: report %d of node a counts: %t, want %t", what, reports, got, want)
 		}
 	}
@@ -64,7 +64,7 @@ func TestAReportCountsOnceItsAgentsLeaseWasSeenBeingRenewed(t *testing.T) {
 	expect("renewed in the other watch", 9, true)
 	other := reported("a", 9)
 	other.UID = "made again"
-	if tracker.Vouches(other) {
+	if tracker.IsCurrent(other) {
 		t.Errorf("a report to node state a with UID %s counts, want that it does not", other.UID)
 	}
 }

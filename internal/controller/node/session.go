@@ -95,7 +95,7 @@ func (c *Controller) used(
 	_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request],
 ) {
 	was, is := e.ObjectOld.(*volumesv1alpha1.NodeVolumeState), e.ObjectNew.(*volumesv1alpha1.NodeVolumeState)
-	if c.Tracker.Vouches(was) != c.Tracker.Vouches(is) ||
+	if c.Tracker.IsCurrent(was) != c.Tracker.IsCurrent(is) ||
 		excuseOf(was) != excuseOf(is) ||
 		!equality.Semantic.DeepEqual(was.Status.Node.OutOfService, is.Status.Node.OutOfService) ||
 		!equality.Semantic.DeepEqual(was.Status.Volumes, is.Status.Volumes) {

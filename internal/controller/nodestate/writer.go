@@ -49,8 +49,8 @@ type Writer struct {
 	Client client.Client
 	// Reader reads live.
 	Reader client.Reader
-	// Vouches reports whether a state is what its agent has reported; nil is always.
-	Vouches func(*volumesv1alpha1.NodeVolumeState) bool
+	// IsCurrent reports whether a state is what its agent has reported; nil is always.
+	IsCurrent func(*volumesv1alpha1.NodeVolumeState) bool
 
 	// OfStatus: the changes are of status.node, which nothing on the node waits for. Its few writes are decided on
 	// live reads: what else is in status is the agent's, and is sent back as it was read.
@@ -60,18 +60,18 @@ type Writer struct {
 
 	batches batch.Batches[*request]
 	// reads bounds the mutations that run at once.
-	reads *inflight.Slots
+	reads *inflight.Limiter
 }
 
 // New makes a writer. Each of its commits holds one of the slots.
-func New(c client.Client, reader client.Reader, s *inflight.Slots) *Writer {
+func New(c client.Client, reader client.Reader, s *inflight.Limiter) *Writer {
 	return &Writer{
-		Client: c, Reader: reader, batches: batch.Batches[*request]{Slots: s}, reads: inflight.New(concurrentReads),
+		Client: c, Reader: reader, batches: batch.Batches[*request]{Limiter: s}, reads: inflight.New(concurrentReads),
 	}
 }
 
 // NewOfStatus makes a writer of status.node.
-func NewOfStatus(c client.Client, reader client.Reader, s *inflight.Slots) *Writer {
+func NewOfStatus(c client.Client, reader client.Reader, s *inflight.Limiter) *Writer {
 	w := New(c, reader, s)
 	w.OfStatus = true
 	return w
@@ -130,9 +130,9 @@ func (w *Writer) Apply(ctx context.Context, node string, mutate Mutation) (*volu
 	return w.do(ctx, node, newRequest(ctx, mutate))
 }
 
-// Look reads the node's state live, together with other callers that read or write; nil when there is none. The
+// ReadState reads the node's state live, together with other callers that read or write; nil when there is none. The
 // caller must not change it.
-func (w *Writer) Look(ctx context.Context, node string) (*volumesv1alpha1.NodeVolumeState, error) {
+func (w *Writer) ReadState(ctx context.Context, node string) (*volumesv1alpha1.NodeVolumeState, error) {
 	return w.do(ctx, node, newRequest(ctx, nil))
 }
 
@@ -147,7 +147,7 @@ func (w *Writer) do(ctx context.Context, node string, r *request) (*volumesv1alp
 
 // Vouched is nvs, which may be nil, without the agent's statement that it has reported, where nothing vouches for it.
 func (w *Writer) Vouched(nvs *volumesv1alpha1.NodeVolumeState) *volumesv1alpha1.NodeVolumeState {
-	if nvs == nil || w.Vouches == nil || w.Vouches(nvs) {
+	if nvs == nil || w.IsCurrent == nil || w.IsCurrent(nvs) {
 		return nvs
 	}
 	doubted := *nvs

@@ -35,7 +35,7 @@ func writer(t *testing.T, update func(client.Client) error) (*Writer, client.Cli
 	return writerWith(t, nil, update)
 }
 
-func writerWith(t *testing.T, slots *inflight.Slots, update func(client.Client) error) (*Writer, client.Client) {
+func writerWith(t *testing.T, slots *inflight.Limiter, update func(client.Client) error) (*Writer, client.Client) {
 	t.Helper()
 	b := fake.NewClientBuilder().WithScheme(controllertest.Scheme()).
 		WithInterceptorFuncs(interceptor.Funcs{
@@ -185,10 +185,10 @@ func TestARefusedChangeDoesNotDelayTheOthers(t *testing.T) {
 
 func TestNothingIsWrittenWhereNothingChanges(t *testing.T) {
 	w, _ := writer(t, func(client.Client) error { return errors.New("written") })
-	if nvs, err := w.Look(t.Context(), node); err != nil || nvs == nil || nvs.Name != node {
+	if nvs, err := w.ReadState(t.Context(), node); err != nil || nvs == nil || nvs.Name != node {
 		t.Errorf("reading node state %s: %+v, error %v; want it without a write", node, nvs, err)
 	}
-	if nvs, err := w.Look(t.Context(), "other"); err != nil || nvs != nil {
+	if nvs, err := w.ReadState(t.Context(), "other"); err != nil || nvs != nil {
 		t.Errorf("reading absent node state other: %+v, error %v; want none", nvs, err)
 	}
 }
@@ -211,7 +211,7 @@ func readMany(t *testing.T) {
 	leave := slots.Take()
 	for range many {
 		wg.Go(func() {
-			if _, err := w.Look(t.Context(), node); err != nil {
+			if _, err := w.ReadState(t.Context(), node); err != nil {
 				t.Error(err)
 			}
 		})
@@ -352,7 +352,7 @@ func TestACallerThatChangesNothingReadsTheStateLive(t *testing.T) {
 		t.Errorf("node state %s: decided on fences %d, answered %+v, error %v; want 0 and 7, and 7 fences", node, seen, nvs,
 			err)
 	}
-	if nvs, err = w.Look(t.Context(), node); err != nil || nvs.Spec.Protocol.Fences != 7 || *reads != 2 {
+	if nvs, err = w.ReadState(t.Context(), node); err != nil || nvs.Spec.Protocol.Fences != 7 || *reads != 2 {
 		t.Errorf("reading node state %s: %+v, error %v, %d live reads; want 7 fences and 2 reads", node, nvs, err, *reads)
 	}
 }
@@ -412,7 +412,7 @@ func leaveWhile(t *testing.T, when string) {
 		t.Error(err)
 	}
 	// That commit is over when the next one is.
-	if _, err := w.Look(t.Context(), node); err != nil {
+	if _, err := w.ReadState(t.Context(), node); err != nil {
 		t.Error(err)
 	}
 }

@@ -45,10 +45,10 @@ type Controller struct {
 	Client client.Client
 	// Reader reads live.
 	Reader client.Reader
-	// Slots that it shares with the controller of the attachments.
-	Slots  *inflight.Slots
-	Events events.EventRecorder
-	Clock  clock.PassiveClock
+	// Limiter is shared with the controller of the attachments.
+	Limiter *inflight.Limiter
+	Events  events.EventRecorder
+	Clock   clock.PassiveClock
 	// Enabled: pods get intents for the volumes that their kubelets mount. Otherwise those that were made before are
 	// taken back.
 	Enabled bool

@@ -52,7 +52,7 @@ func (c *Controller) Register(mgr manager.Manager) error {
 				&storagev1.CSIDriver{}, handler.EnqueueRequestsFromMapFunc(c.ofDriver), builder.WithPredicates(driverChanged),
 			)
 	}
-	waiting := c.Slots.Queue()
+	waiting := c.Limiter.Queue()
 	return b.WithOptions(
 		controller.Options{MaxConcurrentReconciles: Workers, NewQueue: waiting.New, RateLimiter: backoff.Limiter()},
 	).Complete(waiting.Reconciler(c))

@@ -53,8 +53,8 @@ type Writer struct {
 }
 
 // New makes a writer. Each of its commits holds one of the slots.
-func New(c client.Client, reader client.Reader, states *nodestate.Writer, s *inflight.Slots) *Writer {
-	return &Writer{Client: c, Reader: reader, Known: states.Known, batches: batch.Batches[*request]{Slots: s}}
+func New(c client.Client, reader client.Reader, states *nodestate.Writer, s *inflight.Limiter) *Writer {
+	return &Writer{Client: c, Reader: reader, Known: states.Known, batches: batch.Batches[*request]{Limiter: s}}
 }
 
 // Result of a request. Guard is what refused it; then nothing was written for it.

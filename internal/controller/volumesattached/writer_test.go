@@ -46,7 +46,7 @@ func writer(
 	return writerWith(t, nil, before, attached, inUse, entries...)
 }
 
-func writerWith(t *testing.T, slots *inflight.Slots, before func(client.Client) error, attached, inUse []string,
+func writerWith(t *testing.T, slots *inflight.Limiter, before func(client.Client) error, attached, inUse []string,
 	entries ...volumesv1alpha1.NodeAttachment) (*Writer, client.Client) {
 	t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "node-uid"}}

@@ -43,7 +43,7 @@ func TestTheVolumesOfOneNamespaceShareItsUsesOfANode(t *testing.T) {
 			Object: useOf(namespace, "new", ""), Protected: true, Result: resolve.Result{OK: true}}}}
 		f := &decision.Facts{Volume: volume, Nodes: []*decision.Node{n}}
 		u.Gather(n)
-		decision.Elect(f)
+		decision.KeepOneUser(f)
 		u.EndPass(f)
 		return len(n.Refused) > 0
 	}

@@ -34,9 +34,9 @@ func Decide(f *Facts, p handshake.Protocol) []Step {
 	return steps
 }
 
-// Elect keeps only the first of the intents for a volume with a single user, also while it is leaving. It is the one
-// that the lock names, if that is still there. Of other volumes it keeps as many as a node takes.
-func Elect(f *Facts) {
+// KeepOneUser keeps only the first of the intents for a volume with a single user, also while it is leaving. It is the
+// one that the lock names, if that is still there. Of other volumes it keeps as many as a node takes.
+func KeepOneUser(f *Facts) {
 	if !f.SingleUser {
 		limitUses(f)
 		return

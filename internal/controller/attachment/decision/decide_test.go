@@ -229,7 +229,7 @@ func TestDecide(t *testing.T) {
 		}, "MarkDetaching a 1"},
 		{"the release needs a live look", Facts{
 			Nodes: []*Node{on("a", leaving("i*"), va("1", "held", "attached"), entry(handshake.Detaching, "1"))},
-		}, "Look a"},
+		}, "ReadState a"},
 		{"and comes before the delete", Facts{
 			Nodes: []*Node{on("a", leaving("i*"), va("1", "held", "attached"), entry(handshake.Detaching, "1"), live)},
 		}, "Release a i"},
@@ -350,6 +350,6 @@ func TestForceIsAllowedOnlyWhereEveryLeavingIntentAllowsIt(t *testing.T) {
 
 // electAndDecide is one round of a pass.
 func electAndDecide(f *Facts, p handshake.Protocol) []Step {
-	Elect(f)
+	KeepOneUser(f)
 	return Decide(f, p)
 }

@@ -110,7 +110,7 @@ func releaseSteps(f *Facts, p handshake.Protocol, n *Node, kept bool) []Step {
 	case len(intents) > 0:
 		return []Step{{Act: Release, Node: n, Intents: intents}}
 	case len(n.Leaving) > 0 && free && !n.Live:
-		return []Step{{Act: Look, Node: n}}
+		return []Step{{Act: ReadState, Node: n}}
 	case n.Unheard && mayReleaseUnheard(f, p, n):
 		return []Step{{Act: ReleaseUnheard, Node: n, Intents: n.Leaving}}
 	}

@@ -14,8 +14,8 @@ const (
 	Release Act = "Release"
 	// ReleaseUnheard does so on a node whose agent is not heard, and that shows nothing of the volume.
 	ReleaseUnheard Act = "ReleaseUnheard"
-	// Look reads the node's state live, because the next decision must not rest on the cache.
-	Look Act = "Look"
+	// ReadState reads the node's state live, because the next decision must not rest on the cache.
+	ReadState Act = "ReadState"
 	// MarkLost writes Detaching for an attachment that is gone or going without us.
 	MarkLost Act = "MarkLost"
 	// MarkDetaching writes Detaching for an attachment that no intent wants.

@@ -69,7 +69,7 @@ func TestANodeTakesALimitedNumberOfUsesOfAVolume(t *testing.T) {
 			f := &Facts{Volume: "v", Driver: "d", Nodes: []*Node{c.node, other}}
 			all := len(c.node.Wanted)
 			for range 2 { // as each round of a pass does
-				Elect(f)
+				KeepOneUser(f)
 			}
 			if got := namesOf(c.node.Refused); !slices.Equal(got, c.refused) {
 				t.Errorf("refused on node a are %q, want %q", got, c.refused)

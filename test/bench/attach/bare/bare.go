@@ -33,7 +33,7 @@ const concurrency = 16
 type Client struct {
 	api    client.Client
 	failed func(error)
-	slots  *inflight.Slots
+	slots  *inflight.Limiter
 	// running are the volumes in progress.
 	running sync.WaitGroup
 
@@ -77,7 +77,7 @@ func New(api client.Client, s *stage.Stage, failed func(error)) *Client {
 	c.locks = exclusive.New(uncached{api}, api, clock.RealClock{}, c.slots)
 	for _, name := range s.Nodes {
 		n := &node{name: name, state: newLatest[volumesv1alpha1.NodeVolumeState]()}
-		n.spec.batches.Slots, n.list.batches.Slots, n.users.batches.Slots = c.slots, c.slots, c.slots
+		n.spec.batches.Limiter, n.list.batches.Limiter, n.users.batches.Limiter = c.slots, c.slots, c.slots
 		n.spec.commit = func(ctx context.Context, group []change) error { return c.writeState(ctx, n, group) }
 		n.list.commit = func(ctx context.Context, group []listing) error { return c.writeList(ctx, n, group) }
 		n.users.commit = func(ctx context.Context, _ []struct{}) error { return c.readUsers(ctx, n) }

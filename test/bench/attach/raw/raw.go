@@ -43,7 +43,8 @@ func VolumeAttachments(ctx context.Context, c client.Client, count int) (Rates, 
 
 // NodeVolumeStates are custom resources; each lists one volume.
 func NodeVolumeStates(ctx context.Context, c client.Client, count int) (Rates, error) {
-	return measure(ctx, c, count, []byte(`{"status":{"bootID":"boot","reports":1}}`), func(name string) client.Object {
+	status := []byte(`{"status":{"bootID":"boot","protocol":{"reports":1}}}`)
+	return measure(ctx, c, count, status, func(name string) client.Object {
 		return &volumesv1alpha1.NodeVolumeState{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: volumesv1alpha1.NodeVolumeStateSpec{Attachments: []volumesv1alpha1.NodeAttachment{{
