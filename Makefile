@@ -129,13 +129,21 @@ $(KUBE_STATE_METRICS): hack/tools/kube-state-metrics/go.mod hack/tools/kube-stat
 
 .PHONY: test
 ifeq ($(KUBERNETES_VERSION),)
-test: packages control-plane $(KUBE_STATE_METRICS) ## Run every test, with -race; as root nothing is left out. KUBERNETES_VERSION=1.35: those of the API server, on that version.
+test: packages control-plane $(KUBE_STATE_METRICS) ## Run what a commit needs, with -race where goroutines meet. KUBERNETES_VERSION=1.35: the tests of the API server, on that version.
 	KUBEBUILDER_ASSETS="$(ASSETS)" hack/test.sh
 else
 test: packages
 	@hack/build-control-plane.sh --kubernetes $(KUBERNETES_VERSION)
 	hack/test.sh --kubernetes $(KUBERNETES_VERSION)
 endif
+
+.PHONY: test-long
+test-long: packages control-plane ## Run what takes long: all explorations, 1,000 seeds of the simulation, and outages of the API server.
+	KUBEBUILDER_ASSETS="$(ASSETS)" hack/test.sh --long
+
+.PHONY: test-all
+test-all: ## Run test-long and test-e2e beside each other (root, Linux).
+	$(MAKE) -j2 test-long test-e2e
 
 .PHONY: test-e2e
 test-e2e: control-plane $(KUBE_STATE_METRICS) ## Run pods on two nodes with real kubelets and containerd, and make every alert fire (root, Linux). E2E_ATTACH=upstream compares.

@@ -5,8 +5,7 @@ SPDX-License-Identifier: Apache-2.0
 
 package handshake
 
-// The worlds. Those of one node have everything that can happen to an agent, those of two what concerns the
-// lock. big ones are left out under the race detector.
+// The worlds. Those of one node have everything that can happen to an agent, those of two what concerns the lock.
 var (
 	agentWorld = world{
 		name: "one node, all that befalls an agent", nodes: 1, leaders: 2, cuts: true,
