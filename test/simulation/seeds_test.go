@@ -161,7 +161,7 @@ func TestSimulation(t *testing.T) {
 		impossible := *mode == "Coexist" && slices.Contains(ofKubelets(), what) ||
 			*inline == "false" && slices.Contains(ofInline(), what) ||
 			(*mode == "Replace" || *inline == "true") && slices.Contains(ofMachines(), what)
-		if total.reached[what] == 0 && *seeds >= 100 && !t.Failed() && !impossible {
+		if total.reached[what] == 0 && *seeds >= 1000 && !t.Failed() && !impossible {
 			t.Errorf("no seed of %d reached %q, want at least one", *seeds, what)
 		}
 	}

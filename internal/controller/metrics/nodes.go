@@ -51,7 +51,7 @@ const (
 	stateForcedAway = "ForcedAway"
 )
 
-// +kubebuilder:rbac:groups=apps,resources=daemonsets,namespace=hawser-system,verbs=get;list;watch
+// +kubebuilder:rbac:groups=apps,resources=daemonsets,namespace=hawser-system,verbs=list;watch
 
 // nodeCollector counts what the node states of the cache list each time it is asked.
 type nodeCollector struct {
