@@ -25,12 +25,14 @@ type Method string
 
 // The methods that can be scripted.
 const (
-	Stage     Method = "Stage"
-	Publish   Method = "Publish"
-	Unpublish Method = "Unpublish"
-	Unstage   Method = "Unstage"
-	Expand    Method = "Expand"
-	Stats     Method = "Stats"
+	Stage         Method = "Stage"
+	Publish       Method = "Publish"
+	Unpublish     Method = "Unpublish"
+	Unstage       Method = "Unstage"
+	Expand        Method = "Expand"
+	Stats         Method = "Stats"
+	VolumeHealth  Method = "VolumeHealth"
+	StorageHealth Method = "StorageHealth"
 )
 
 // Call is one recorded call.
@@ -60,6 +62,7 @@ type Driver struct {
 	mu      sync.Mutex
 	line    volumesv1alpha1.NodeDriver
 	volumes map[string]*volume
+	storage []volumesv1alpha1.HealthProblem
 	calls   []Call
 	scripts map[Method][]*script
 }
@@ -78,6 +81,7 @@ type volume struct {
 	stagedAt          string
 	published         map[string]bool // target path -> read-only
 	stats             driver.Stats
+	problems          []volumesv1alpha1.HealthProblem
 	busy              bool
 }
 
@@ -86,7 +90,8 @@ func New(name string, hooks Hooks) *Driver {
 	return &Driver{
 		name: name, hooks: hooks,
 		line: volumesv1alpha1.NodeDriver{Name: name, NodeID: "fake",
-			Capabilities: []string{"EXPAND_VOLUME", "GET_VOLUME_STATS", "STAGE_UNSTAGE_VOLUME"}},
+			Capabilities: []string{"EXPAND_VOLUME", "GET_STORAGE_HEALTH", "GET_VOLUME_HEALTH", "GET_VOLUME_STATS",
+				"STAGE_UNSTAGE_VOLUME"}},
 		volumes: map[string]*volume{}, scripts: map[Method][]*script{},
 	}
 }
@@ -112,6 +117,22 @@ func (d *Driver) SetStats(handle string, stats driver.Stats) {
 	if v := d.volumes[handle]; v != nil {
 		v.stats = stats
 	}
+}
+
+// SetHealth sets the result of VolumeHealth for the volume.
+func (d *Driver) SetHealth(handle string, problems ...volumesv1alpha1.HealthProblem) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if v := d.volumes[handle]; v != nil {
+		v.problems = problems
+	}
+}
+
+// SetStorageHealth sets the result of StorageHealth.
+func (d *Driver) SetStorageHealth(problems ...volumesv1alpha1.HealthProblem) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.storage = problems
 }
 
 // Forget removes all stages and publications without a call, as a reboot does.
@@ -305,6 +326,35 @@ func (d *Driver) Stats(ctx context.Context, req driver.StatsRequest) (driver.Sta
 		return driver.Stats{}, err // a call that hangs may still write to stats
 	}
 	return stats, nil
+}
+
+// VolumeHealth implements driver.StatsReader.
+func (d *Driver) VolumeHealth(ctx context.Context, req driver.StatsRequest) ([]volumesv1alpha1.HealthProblem, error) {
+	var problems []volumesv1alpha1.HealthProblem
+	err := d.carryOut(ctx, Call{VolumeHealth, req.Handle, req.Path, req}, func(v *volume) error {
+		if v == nil {
+			return notFound(req.Handle)
+		}
+		problems = slices.Clone(v.problems)
+		return nil
+	})
+	if err != nil {
+		return nil, err // a call that hangs may still write to problems
+	}
+	return problems, nil
+}
+
+// StorageHealth implements driver.StatsReader.
+func (d *Driver) StorageHealth(ctx context.Context) ([]volumesv1alpha1.HealthProblem, error) {
+	var problems []volumesv1alpha1.HealthProblem
+	err := d.carryOut(ctx, Call{Method: StorageHealth}, func(*volume) error {
+		problems = slices.Clone(d.storage)
+		return nil
+	})
+	if err != nil {
+		return nil, err // likewise
+	}
+	return problems, nil
 }
 
 func notFound(what string) error {
