@@ -6,6 +6,9 @@ SPDX-License-Identifier: Apache-2.0
 package v1alpha1
 
 import (
+	"slices"
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -54,6 +57,13 @@ type HealthProblem struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	VolumeMode corev1.PersistentVolumeMode `json:"volumeMode,omitempty"`
+}
+
+// String is the problem in one line.
+func (p HealthProblem) String() string {
+	words := slices.DeleteFunc([]string{string(p.Status), p.Reason, string(p.VolumeMode), string(p.AccessMode)},
+		func(word string) bool { return word == "" })
+	return strings.TrimSuffix(strings.Join(words, " ")+": "+p.Message, ": ")
 }
 
 // Health is what a driver reports to be wrong.

@@ -313,6 +313,27 @@ func TestIntentsAndPodsGetAnEventWhenTheHealthOfTheirVolumeChanges(t *testing.T)
 	}
 }
 
+func TestTheHealthOfAVolumeThatCannotBeStagedIsRead(t *testing.T) {
+	b := newBench(t, filesystem)
+	b.agent.Registry.(*fakeRegistry).can = []string{"GET_VOLUME_STATS", "GET_VOLUME_HEALTH"}
+	b.want("intent")
+	b.done(plan.MarkInUse)
+	b.agent.readStatsOf(t.Context(), b.volume.Record)
+	b.driver.fail("stage", &driver.Error{Outcome: driver.Uncertain, Code: "DeadlineExceeded"})
+	if err := b.act(plan.Stage); err == nil {
+		t.Fatal("the stage succeeded, want the driver's error")
+	}
+	b.driver.reports(gone)
+	b.agent.readStatsOf(t.Context(), b.volume.Record)
+	operation.Examiner{Environment: b.agent.steps}.TakeHealth(b.volume, b.facts())
+	if h := b.volume.Record.Health; h == nil || h.Problems[0] != gone {
+		t.Errorf("health of a volume that cannot be staged: %+v, want %+v", h, gone)
+	}
+	if calls := b.driver.made(); !slices.Equal(calls, []string{"stage vol", "health vol"}) {
+		t.Errorf("calls: %v, want the stage and, after it alone, the health, and no figures", calls)
+	}
+}
+
 func TestWhatADriverReportsOfAnEarlierStageDoesNotCount(t *testing.T) {
 	b := newBench(t, filesystem)
 	b.publish()

@@ -82,19 +82,20 @@ func (a *Agent) readStats(ctx context.Context) {
 	}
 }
 
-// readStatsOf reads one volume's figures and its health. A driver that hangs keeps one goroutine until the deadlines.
+// readStatsOf reads one volume's figures and its health. The health is asked for whatever became of the figures, the
+// stage and the publication: what does not work may have none of them. A driver that hangs keeps one goroutine until the
+// deadlines.
 func (a *Agent) readStatsOf(ctx context.Context, r *record.Record) {
 	v := a.volume(r.VolumeName)
 	reader, known := a.statsReader(r.Driver)
 	req := driver.StatsRequest{Handle: r.Handle, StagingPath: r.Stage.Path, Path: publishedPath(r)}
-	if !known || req.Path == "" || !v.BeginStats() {
+	if !known || !r.MayHaveMounts() || !v.BeginStats() {
 		return
 	}
 	defer v.EndStats()
-	if a.capable(r.Driver, "GET_VOLUME_STATS") {
+	if req.Path != "" && a.capable(r.Driver, "GET_VOLUME_STATS") {
 		a.readFigures(ctx, reader, v, req)
 	}
-	// A volume that does not work may have no figures, so this is asked whatever became of them.
 	if a.capable(r.Driver, "GET_VOLUME_HEALTH") {
 		a.readHealth(ctx, reader, v, req)
 	}

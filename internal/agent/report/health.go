@@ -9,7 +9,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -70,9 +69,7 @@ func sameProblem(x, y volumesv1alpha1.HealthProblem) bool {
 func DescribeHealth(h *volumesv1alpha1.Health) string {
 	var problems []string
 	for _, p := range h.Problems {
-		words := slices.DeleteFunc([]string{string(p.Status), p.Reason, string(p.VolumeMode), string(p.AccessMode)},
-			func(word string) bool { return word == "" })
-		problems = append(problems, strings.TrimSuffix(strings.Join(words, " ")+": "+p.Message, ": "))
+		problems = append(problems, p.String())
 	}
 	return fmt.Sprintf("%s, since %s", Enumerate(problems), h.Since.UTC().Format(time.RFC3339))
 }
