@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -34,6 +33,7 @@ func TestTheHealthThatDriversReport(t *testing.T) {
 		"of a volume is read where its figures cannot be":                     testHealthWithoutFigures,
 		"of a volume ends with its stage":                                     testHealthReleased,
 		"of their storage is in the node state and a condition":               testStorageHealth,
+		"of a volume is an event on each pod that has it or gets it":          testPodHealth,
 	})
 }
 
@@ -171,9 +171,40 @@ func testHealthReleased(t *testing.T, c *cluster) {
 	n.unhealthy(v, "")
 }
 
+func testPodHealth(t *testing.T, c *cluster) {
+	n, v, a := c.attached(t)
+	n.can("GET_VOLUME_HEALTH")
+	i := n.want(v, "data")
+	n.ready(i)
+	first, second := n.pod("first", i), n.pod("second", i)
+	first.mounted(a, v)
+	n.settled(v)
+	n.driver.reports(gone)
+	n.reads(a, v)
+	n.unhealthy(v, "Gone")
+	a.rest()
+	if e := about(a.recorded(), operation.EventVolumeUnhealthy); len(e) != 2 {
+		t.Errorf("events when the driver reports a problem: %v, want one on the intent and one on its pod", e)
+	}
+	first.mounted(a, v) // as the kubelet asks again after a restart
+	second.mounted(a, v)
+	if e := about(a.recorded(), operation.EventVolumeUnhealthy); len(e) != 1 ||
+		!strings.Contains(e[0], "Inaccessible Gone") {
+		t.Errorf("events when another pod gets the volume: %v, want one on that pod, with the problem", e)
+	}
+	n.driver.reports()
+	n.reads(a, v)
+	n.unhealthy(v, "")
+	a.rest()
+	if e := about(a.recorded(), operation.EventVolumeHealthy); len(e) != 3 {
+		t.Errorf("events when the volume is healthy again: %v, want one on the intent and one on each pod", e)
+	}
+}
+
 func testStorageHealth(t *testing.T, c *cluster) {
 	n, _, a := c.attached(t)
-	reads := func(what string, ok func(*volumesv1alpha1.Health, *metav1.Condition) bool) *volumesv1alpha1.NodeVolumeState {
+	reads := func(what string,
+		ok func(*volumesv1alpha1.Health, *metav1.Condition) bool) *volumesv1alpha1.NodeVolumeState {
 		t.Helper()
 		a.readStorageHealth(t.Context(), fakeDriverName)
 		return n.state(what, func(s *volumesv1alpha1.NodeVolumeState) bool {
@@ -222,17 +253,24 @@ func TestADriverThatDoesNotAnswerIsAskedOnce(t *testing.T) {
 	b := newBench(t, filesystem)
 	b.agent.Registry.(*fakeRegistry).can = []string{"GET_STORAGE_HEALTH"}
 	release := b.driver.hang("storage health", "")
-	var asking sync.WaitGroup
-	asking.Go(func() { b.agent.readStorageHealth(t.Context(), fakeDriverName) })
-	for calls, more := b.driver.count("storage health "); calls == 0; calls, more = b.driver.count("storage health ") {
-		<-more
+	ask := func() (done chan struct{}) {
+		done = make(chan struct{})
+		go func() { defer close(done); b.agent.readStorageHealth(t.Context(), fakeDriverName) }()
+		return done
 	}
-	b.agent.readStorageHealth(t.Context(), fakeDriverName)
+	_, asked := b.driver.count("storage health ")
+	first := ask()
+	<-asked
+	_, asked = b.driver.count("storage health ")
+	second := ask()
+	select {
+	case <-second:
+	case <-asked:
+		t.Error("the driver was asked again while it did not answer, want that it is not")
+	}
 	release()
-	asking.Wait()
-	if calls, _ := b.driver.count("storage health "); calls != 1 {
-		t.Errorf("the driver was asked %d times while it did not answer, want once", calls)
-	}
+	<-first
+	<-second
 	b.agent.readStorageHealth(t.Context(), fakeDriverName)
 	if calls, _ := b.driver.count("storage health "); calls != 2 {
 		t.Errorf("the driver was asked %d times after it had answered, want twice", calls)
@@ -337,6 +375,13 @@ func TestTheHealthOfAVolumeThatCannotBeStagedIsRead(t *testing.T) {
 func TestWhatADriverReportsOfAnEarlierStageDoesNotCount(t *testing.T) {
 	b := newBench(t, filesystem)
 	b.publish()
+	b.driver.reports(degraded)
+	b.agent.Registry.(*fakeRegistry).can = []string{"GET_VOLUME_HEALTH"}
+	b.agent.readStatsOf(t.Context(), b.volume.Record)
+	operation.Examiner{Environment: b.agent.steps}.TakeHealth(b.volume, b.facts())
+	if b.volume.Record.Health == nil {
+		t.Fatal("the volume has no health, want the problem that the driver reports")
+	}
 	b.volume.BeginStats()
 	nobodyWants(b)
 	b.done(plan.Unstage)
