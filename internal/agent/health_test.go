@@ -206,7 +206,7 @@ func testStorageHealth(t *testing.T, c *cluster) {
 	reads := func(what string,
 		ok func(*volumesv1alpha1.Health, *metav1.Condition) bool) *volumesv1alpha1.NodeVolumeState {
 		t.Helper()
-		a.readStorageHealth(t.Context(), fakeDriverName)
+		reader{a.Agent}.storageHealth(t.Context(), fakeDriverName)
 		return n.state(what, func(s *volumesv1alpha1.NodeVolumeState) bool {
 			return len(s.Status.Drivers) > 0 && ok(s.Status.Drivers[0].StorageHealth,
 				meta.FindStatusCondition(s.Status.Conditions, volumesv1alpha1.ConditionStorageHealthy))
@@ -255,7 +255,7 @@ func TestADriverThatDoesNotAnswerIsAskedOnce(t *testing.T) {
 	release := b.driver.hang("storage health", "")
 	ask := func() (done chan struct{}) {
 		done = make(chan struct{})
-		go func() { defer close(done); b.agent.readStorageHealth(t.Context(), fakeDriverName) }()
+		go func() { defer close(done); reader{b.agent}.storageHealth(t.Context(), fakeDriverName) }()
 		return done
 	}
 	_, asked := b.driver.count("storage health ")
@@ -271,7 +271,7 @@ func TestADriverThatDoesNotAnswerIsAskedOnce(t *testing.T) {
 	release()
 	<-first
 	<-second
-	b.agent.readStorageHealth(t.Context(), fakeDriverName)
+	reader{b.agent}.storageHealth(t.Context(), fakeDriverName)
 	if calls, _ := b.driver.count("storage health "); calls != 2 {
 		t.Errorf("the driver was asked %d times after it had answered, want twice", calls)
 	}

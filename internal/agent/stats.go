@@ -77,7 +77,7 @@ func (a *Agent) readStats(ctx context.Context) {
 			return ctx.Err() == nil
 		})
 		for _, d := range a.Registry.Drivers() {
-			go a.readStorageHealth(ctx, d.Name)
+			go reader{a}.storageHealth(ctx, d.Name)
 		}
 	}
 }
@@ -87,32 +87,35 @@ func (a *Agent) readStats(ctx context.Context) {
 // deadlines.
 func (a *Agent) readStatsOf(ctx context.Context, r *record.Record) {
 	v := a.volume(r.VolumeName)
-	reader, known := a.statsReader(r.Driver)
+	asked := reader{a}
+	d, known := asked.of(r.Driver)
 	req := driver.StatsRequest{Handle: r.Handle, StagingPath: r.Stage.Path, Path: publishedPath(r)}
 	if !known || !r.MayHaveMounts() || !v.BeginStats() {
 		return
 	}
 	defer v.EndStats()
 	if req.Path != "" && a.capable(r.Driver, "GET_VOLUME_STATS") {
-		a.readFigures(ctx, reader, v, req)
+		asked.figures(ctx, d, v, req)
 	}
 	if a.capable(r.Driver, "GET_VOLUME_HEALTH") {
-		a.readHealth(ctx, reader, v, req)
+		asked.health(ctx, d, v, req)
 	}
 	a.queue.add(r.VolumeName)
 }
 
-func (a *Agent) statsReader(driverName string) (driver.StatsReader, bool) {
-	d, _ := a.Registry.Get(driverName)
-	reader, ok := d.(driver.StatsReader)
-	return reader, ok
+// reader asks the drivers. Each call has the deadline of a driver's call.
+type reader struct{ *Agent }
+
+func (a reader) of(driverName string) (driver.StatsReader, bool) {
+	known, _ := a.Registry.Get(driverName)
+	d, ok := known.(driver.StatsReader)
+	return d, ok
 }
 
-func (a *Agent) readFigures(ctx context.Context, reader driver.StatsReader, v *operation.Volume,
-	req driver.StatsRequest) {
+func (a reader) figures(ctx context.Context, d driver.StatsReader, v *operation.Volume, req driver.StatsRequest) {
 	ctx, cancel := context.WithTimeout(ctx, a.DriverTimeout)
 	defer cancel()
-	s, err := reader.Stats(ctx, req)
+	s, err := d.Stats(ctx, req)
 	if err != nil {
 		a.Log.Info("figures not read", "volume", v.Name, "error", err.Error())
 		return
@@ -124,11 +127,10 @@ func (a *Agent) readFigures(ctx context.Context, reader driver.StatsReader, v *o
 	}
 }
 
-func (a *Agent) readHealth(ctx context.Context, reader driver.StatsReader, v *operation.Volume,
-	req driver.StatsRequest) {
+func (a reader) health(ctx context.Context, d driver.StatsReader, v *operation.Volume, req driver.StatsRequest) {
 	ctx, cancel := context.WithTimeout(ctx, a.DriverTimeout)
 	defer cancel()
-	problems, err := reader.VolumeHealth(ctx, req)
+	problems, err := d.VolumeHealth(ctx, req)
 	if err != nil {
 		a.Log.Info("health not read", "volume", v.Name, "error", err.Error())
 		return
@@ -136,10 +138,10 @@ func (a *Agent) readHealth(ctx context.Context, reader driver.StatsReader, v *op
 	v.NoteHealth(problems)
 }
 
-// readStorageHealth asks one driver about what stores its volumes. A driver that hangs keeps one goroutine until the
+// storageHealth asks one driver about what stores its volumes. A driver that hangs keeps one goroutine until the
 // deadline.
-func (a *Agent) readStorageHealth(ctx context.Context, driverName string) {
-	reader, known := a.statsReader(driverName)
+func (a reader) storageHealth(ctx context.Context, driverName string) {
+	d, known := a.of(driverName)
 	if !known || !a.capable(driverName, "GET_STORAGE_HEALTH") {
 		return
 	}
@@ -149,7 +151,7 @@ func (a *Agent) readStorageHealth(ctx context.Context, driverName string) {
 	defer a.storageAsked.Delete(driverName)
 	ctx, cancel := context.WithTimeout(ctx, a.DriverTimeout)
 	defer cancel()
-	problems, err := reader.StorageHealth(ctx)
+	problems, err := d.StorageHealth(ctx)
 	if err != nil {
 		a.Log.Info("health of the storage not read", "driver", driverName, "error", err.Error())
 		return
