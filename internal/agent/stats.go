@@ -83,8 +83,8 @@ func (a *Agent) readStats(ctx context.Context) {
 }
 
 // readStatsOf reads one volume's figures and its health. The health is asked for whatever became of the figures, the
-// stage and the publication: what does not work may have none of them. A driver that hangs keeps one goroutine until the
-// deadlines.
+// stage and the publication: what does not work may have none of them. A driver that hangs keeps one goroutine until
+// the deadlines.
 func (a *Agent) readStatsOf(ctx context.Context, r *record.Record) {
 	v := a.volume(r.VolumeName)
 	asked := reader{a}

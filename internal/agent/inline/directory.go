@@ -158,7 +158,8 @@ func (p directories) checkPod(ctx context.Context, r request) error {
 // event sends an event about the pod. client-go counts events of one reason as repetitions if they are related to the
 // same object.
 func (p *Plugin) event(pod record.PodReference, related runtime.Object, reason, note string) {
-	p.Recorder.Eventf(pod.Object(), related, corev1.EventTypeWarning, reason, "Publish", "%s", hawserstatus.ShortenNote(note))
+	p.Recorder.Eventf(pod.Object(), related, corev1.EventTypeWarning, reason, "Publish", "%s",
+		hawserstatus.ShortenNote(note))
 }
 
 // make records the directory and mounts it. After a failure nothing is left.

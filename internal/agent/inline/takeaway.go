@@ -105,8 +105,8 @@ func (p *Plugin) noteHeld(b record.PodBind, err error) (retry time.Duration, _ e
 		return 0, err
 	}
 	if p.holds.news(b.Target, because) {
-		p.event(b.Pod, operation.IntentObject(b.Intent), ReasonVolumeHeld, fmt.Sprintf("the volume of VolumeAttachmentIntent %s/%s "+
-			"stays in the directory of the pod %s", b.Intent.Namespace, b.Intent.Name, because))
+		p.event(b.Pod, operation.IntentObject(b.Intent), ReasonVolumeHeld, fmt.Sprintf("the volume of "+
+			"VolumeAttachmentIntent %s/%s stays in the directory of the pod %s", b.Intent.Namespace, b.Intent.Name, because))
 	}
 	return retry, nil
 }

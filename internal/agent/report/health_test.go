@@ -52,7 +52,7 @@ func TestTheStorageOfDriversIsHealthyOnceOneHasAnsweredAndNoneReportsAProblem(t 
 			n.NoteStorageHealth("a", nil, time.Unix(1, 0))
 			n.NoteStorageHealth("b", problem, time.Unix(1, 0))
 		}, "StorageUnhealthy b: StorageUnreachable NoPath, since 1970-01-01T00:00:01Z", false},
-		"an earlier agent of this boot has reported one": {func(n *Node) { n.RecoverStorageHealth(reported("boot", problem)) },
+		"an agent of this boot has reported one": {func(n *Node) { n.RecoverStorageHealth(reported("boot", problem)) },
 			"StorageUnhealthy a: StorageUnreachable NoPath, since 1970-01-01T00:00:01Z", false},
 		"an agent of another boot has": {func(n *Node) { n.RecoverStorageHealth(reported("earlier", problem)) }, "", false},
 	} {
