@@ -139,6 +139,10 @@ const (
 	// abnormal volume condition.
 	ConditionVolumesHealthy = "VolumesHealthy"
 
+	// ConditionStorageHealthy is False while a driver reports a problem of what stores its volumes, as seen from the
+	// node. Absent as long as no driver of the node reports on that.
+	ConditionStorageHealthy = "StorageHealthy"
+
 	// ConditionMountsConsistent is True while the mount table matches the agent's records: nothing is missing and
 	// there is no orphan.
 	ConditionMountsConsistent = "MountsConsistent"
@@ -269,6 +273,7 @@ const (
 	ReasonReleaseFailing   = "ReleaseFailing"
 	ReasonAnotherMachine   = "AnotherMachine"
 	ReasonMachineUnknown   = "MachineUnknown"
+	ReasonStorageUnhealthy = "StorageUnhealthy"
 
 	ReasonNodeRenamed           = "NodeRenamed"
 	ReasonNodeIDChanged         = "NodeIDChanged"

@@ -56,6 +56,11 @@ const (
 	MaxCodeLength = 128
 	// MaxMessageLength is that of an error and of the evidence for a detach. Many of them share one object.
 	MaxMessageLength = 4096
+	// MaxHealthProblems, MaxHealthReasonLength and MaxHealthMessageLength are those of Kubernetes for what a driver
+	// reports of one volume.
+	MaxHealthProblems      = 16
+	MaxHealthReasonLength  = 256
+	MaxHealthMessageLength = 1024
 	// MaxConditionMessageLength is that of a condition, as Kubernetes restricts it.
 	MaxConditionMessageLength = 32768
 )

@@ -134,6 +134,13 @@ func TestTheLimitsOfTheCodeAreThoseOfTheSchemas(t *testing.T) {
 		"message of a line's error": {messageOf(line.Properties["error"]), volumesv1alpha1.MaxMessageLength},
 		"message of lastError":      {messageOf(progress["lastError"]), volumesv1alpha1.MaxMessageLength},
 		"code of lastError":         {progress["lastError"].Properties["code"].MaxLength, volumesv1alpha1.MaxCodeLength},
+		"problems of a volume": {line.Properties["health"].Properties["problems"].MaxItems,
+			volumesv1alpha1.MaxHealthProblems},
+		"problems of a driver": {driver.Properties["storageHealth"].Properties["problems"].MaxItems,
+			volumesv1alpha1.MaxHealthProblems},
+		"reason of a problem": {problemOf(line).Properties["reason"].MaxLength,
+			volumesv1alpha1.MaxHealthReasonLength},
+		"message of a problem": {messageOf(problemOf(line)), volumesv1alpha1.MaxHealthMessageLength},
 		"message of a condition": {messageOf(*progress["conditions"].Items),
 			volumesv1alpha1.MaxConditionMessageLength},
 	} {
@@ -148,6 +155,8 @@ func nameOf(list limits) *int { return list.Items.Properties["volumeName"].MaxLe
 func bootOf(entry limits) *int {
 	return entry.Properties["protocol"].Properties["unlistedBootID"].MaxLength
 }
+
+func problemOf(line limits) limits { return *line.Properties["health"].Properties["problems"].Items }
 
 func messageOf(s limits) *int { return s.Properties["message"].MaxLength }
 

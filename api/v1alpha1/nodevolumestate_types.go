@@ -133,6 +133,9 @@ type NodeVolume struct {
 	// inodesUsed of the filesystem.
 	// +optional
 	InodesUsed *int64 `json:"inodesUsed,omitempty"`
+	// health that the driver reports, while it reports a problem of the volume.
+	// +optional
+	Health *Health `json:"health,omitempty"`
 	// mountTableOnly is true for a volume without a block device. Only the mount table then shows that nothing uses
 	// the volume any more. For other volumes the agent opens the device exclusively to find holders.
 	// +optional
@@ -195,6 +198,9 @@ type NodeDriver struct {
 	// maxVolumes is how many volumes the driver can attach to the node. Absent if no limit is known.
 	// +optional
 	MaxVolumes *int64 `json:"maxVolumes,omitempty"`
+	// storageHealth that the driver reports, while it reports a problem of what stores its volumes.
+	// +optional
+	StorageHealth *Health `json:"storageHealth,omitempty"`
 }
 
 // NodeVolumeSummary counts a node's volumes.
@@ -290,8 +296,8 @@ type NodeVolumeStateStatus struct {
 	// summary counts the volumes.
 	// +optional
 	Summary *NodeVolumeSummary `json:"summary,omitempty"`
-	// conditions are Ready, DriversReady, VolumesHealthy, MountsConsistent, VolumesReleased and SameMachine. Every
-	// writer updates the whole object, at the version that it read.
+	// conditions are Ready, DriversReady, VolumesHealthy, StorageHealthy, MountsConsistent, VolumesReleased and
+	// SameMachine. Every writer updates the whole object, at the version that it read.
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=32

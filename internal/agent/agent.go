@@ -115,6 +115,8 @@ type Agent struct {
 	volumes map[string]*operation.Volume
 	// views are compared with the mount table: a copy of each volume's record after its last reconcile.
 	views sync.Map
+	// storageAsked are the drivers that are being asked about their storage.
+	storageAsked sync.Map
 	// started is closed once the first report of this process is acknowledged and reconciling begins.
 	started chan struct{}
 }

@@ -55,6 +55,8 @@ type fakeDriver struct {
 	capacity    map[string]resource.Quantity
 	// known are the volumes that exist; nil: any that is asked for.
 	known map[string]bool
+	// problems that it reports of every volume and of its storage.
+	problems, storage []volumesv1alpha1.HealthProblem
 }
 
 const fakeDriverName = "fake.csi.hawser.io"
@@ -283,7 +285,40 @@ func (d *fakeDriver) Stats(ctx context.Context, req driver.StatsRequest) (driver
 		}
 	}
 	used, capacity := resource.MustParse("5Mi"), d.capacityOf(req.Handle)
-	return driver.Stats{Used: &used, Capacity: &capacity, Abnormal: true, Message: "scratched"}, nil
+	return driver.Stats{Used: &used, Capacity: &capacity}, nil
+}
+
+func (d *fakeDriver) VolumeHealth(ctx context.Context, req driver.StatsRequest) ([]volumesv1alpha1.HealthProblem,
+	error) {
+	if err := d.enter(ctx, "health", req.Handle); err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.problems, nil
+}
+
+func (d *fakeDriver) StorageHealth(ctx context.Context) ([]volumesv1alpha1.HealthProblem, error) {
+	if err := d.enter(ctx, "storage health", ""); err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.storage, nil
+}
+
+// reports has the driver report these problems of every volume.
+func (d *fakeDriver) reports(problems ...volumesv1alpha1.HealthProblem) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.problems = problems
+}
+
+// reportsOfStorage has it report these problems of its storage.
+func (d *fakeDriver) reportsOfStorage(problems ...volumesv1alpha1.HealthProblem) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.storage = problems
 }
 
 // capacityOf is what the volume was expanded to, or what it has from the start.

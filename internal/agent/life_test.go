@@ -69,8 +69,7 @@ func TestLifeOfVolumesOnANode(t *testing.T) {
 		"a second agent waits for the end of the first":                          testLock,
 		"a second intent with another fsGroup waits until the first has gone":    testGroupConflict,
 		"a sub path with an fsGroup":                                             testSubPath,
-		"figures and an abnormal condition are reported":                         testStats,
-		"a driver that reports health and no figures is asked":                   testHealthAlone,
+		"figures are reported":                                                   testStats,
 		"an intent that is not resolved gets its Ready":                          testUnresolved,
 		"an agent that waits for its node state starts when that appears":        testLateState,
 	})
@@ -669,28 +668,11 @@ func testStats(t *testing.T, c *cluster) {
 	a.readStatsOf(t.Context(), view.(*record.Record))
 	n.state("figures", func(s *volumesv1alpha1.NodeVolumeState) bool {
 		l := handshake.VolumeOf(s, v.name())
-		h := meta.FindStatusCondition(s.Status.Conditions, volumesv1alpha1.ConditionVolumesHealthy)
-		return l.Used != nil && l.Used.String() == "5Mi" && h.Status == metav1.ConditionFalse &&
-			strings.Contains(h.Message, "scratched") &&
-			s.Status.Summary.Failing == 1
+		return l.Used != nil && l.Used.String() == "5Mi"
 	})
 	if got := a.StatsOfPods(t.Context()); len(got) > 0 {
 		t.Errorf("figures of the volumes of pods: %+v, want none: no pod has the volume", got)
 	}
-}
-
-func testHealthAlone(t *testing.T, c *cluster) {
-	n, v, a := c.attached(t)
-	n.ready(n.want(v, "data"))
-	n.settled(v)
-	a.rest()
-	registry := a.Registry.(*fakeRegistry)
-	registry.mu.Lock()
-	registry.can = []string{"STAGE_UNSTAGE_VOLUME", "GET_VOLUME_HEALTH"}
-	registry.mu.Unlock()
-	view, _ := a.views.Load(v.name())
-	a.readStatsOf(t.Context(), view.(*record.Record))
-	n.state("the health", func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Status.Summary.Failing == 1 })
 }
 
 // desired has the intent ask for the state.

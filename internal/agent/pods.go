@@ -164,7 +164,7 @@ func (p publishedIntents) Published(i *volumesv1alpha1.VolumeAttachmentIntent) (
 		whole = record.SourceOf(driver)
 	}
 	return &inline.Publication{VolumeName: r.VolumeName, AttachmentUID: r.AttachmentUID, Path: u.Path,
-		Source: record.SourceOf(e), Whole: whole,
+		Source: record.SourceOf(e), Whole: whole, Unhealthy: r.Health,
 		SinglePod: slices.Contains(f.VolumeSource().AccessModes, corev1.ReadWriteOncePod)}, nil
 }
 

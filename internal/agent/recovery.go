@@ -36,6 +36,7 @@ func (a *Agent) recoverRecords(ctx context.Context) error {
 		return fmt.Errorf("reading node state: %w", err)
 	}
 	a.node.NoteUnknownUser(machine.Unknown(a.bootID, nvs, recordedIn(records)))
+	a.node.RecoverStorageHealth(nvs)
 	nvs = machine.Of(a.machine, nvs, recordedIn(records))
 	if !a.session.Persisted.ForgottenBy(nvs) { // otherwise the disk knows better
 		records = append(records, a.rebuild(nvs, records, broken)...)

@@ -105,12 +105,13 @@ func TestWhatIsReportedOfAVolume(t *testing.T) {
 			func(r *report.VolumeReport) { r.Differs = "not mounted any more: /a, /b" }},
 		"how full it is": {func(_ *plan.Facts, v *operation.Volume) {
 			v.SetFigures(&report.Figures{Used: quantity, Available: quantity, Inodes: ptr.To(int64(5)),
-				InodesUsed: ptr.To(int64(3)), Abnormal: "scratched"})
+				InodesUsed: ptr.To(int64(3))})
 		}, func(r *report.VolumeReport) {
 			r.Line.Used, r.Line.Available, r.Line.Inodes, r.Line.InodesUsed = quantity, quantity, ptr.To(int64(5)),
 				ptr.To(int64(3))
-			r.Abnormal = "scratched"
 		}},
+		"the driver reports a problem": {func(f *plan.Facts, _ *operation.Volume) { f.Record.Health = scratched() },
+			func(r *report.VolumeReport) { r.Line.Health = scratched() }},
 		"what fails first": {func(f *plan.Facts, v *operation.Volume) {
 			f.Record.Stage.Phase, f.Stage = record.PhaseUncertain, record.Missing
 			v.Failures[plan.Step{Kind: plan.Stage}] = operationFailed("stage")
@@ -129,7 +130,7 @@ func TestWhatIsReportedOfAVolume(t *testing.T) {
 		test.want(&want)
 		if got := lineIn(test.change); !equality.Semantic.DeepEqual(got.Line, want.Line) || got.Staged != want.Staged ||
 			got.Published != want.Published ||
-			got.Orphan != want.Orphan || got.Differs != want.Differs || got.Abnormal != want.Abnormal {
+			got.Orphan != want.Orphan || got.Differs != want.Differs {
 			t.Errorf("report of volume %s where %s: %+v, want %+v", planVolume, name, got, want)
 		}
 	}
@@ -156,7 +157,7 @@ func TestAReportIsNewsWhereAnythingInItDiffers(t *testing.T) {
 		"published": func(r *report.VolumeReport) { r.Published = !r.Published },
 		"orphan":    func(r *report.VolumeReport) { r.Orphan = true },
 		"differs":   func(r *report.VolumeReport) { r.Differs = "x" },
-		"abnormal":  func(r *report.VolumeReport) { r.Abnormal = "x" },
+		"health":    func(r *report.VolumeReport) { r.Line.Health = scratched() },
 		"line":      func(r *report.VolumeReport) { r.Line.InUse = !r.Line.InUse },
 		"capacity":  func(r *report.VolumeReport) { r.Line.Capacity = ptr.To(resource.MustParse("1")) },
 	} {
@@ -215,8 +216,8 @@ func TestWhatIsReportedOfTheNode(t *testing.T) {
 	s.Status.BootID, s.Status.ObservedGeneration = "earlier", 5
 	s.Status.Node.Unready = &volumesv1alpha1.UnreadyObservation{}
 	reports := map[string]report.VolumeReport{
-		"c": {Line: volumesv1alpha1.NodeVolume{VolumeName: "c", InUse: true}, Staged: true, Published: true,
-			Abnormal: "scratched"},
+		"c": {Line: volumesv1alpha1.NodeVolume{VolumeName: "c", InUse: true, Health: scratched()}, Staged: true,
+			Published: true},
 		"a": {Line: volumesv1alpha1.NodeVolume{VolumeName: "a", Error: &volumesv1alpha1.OperationError{}}, Staged: true,
 			Orphan: true},
 		"b": {Line: volumesv1alpha1.NodeVolume{VolumeName: "b"}},
@@ -359,10 +360,10 @@ func TestTheConditionsOfANode(t *testing.T) {
 		}, conditions{"Ready": "False VolumesFailing",
 			"VolumesHealthy": "False VolumesFailing"}, []string{"v: stage Internal"}},
 		"it is abnormal": {func(_ *bench, r map[string]report.VolumeReport) {
-			r["v"] = report.VolumeReport{Abnormal: "scratched"}
+			r["v"] = report.VolumeReport{Line: volumesv1alpha1.NodeVolume{Health: scratched()}}
 		},
 			conditions{"Ready": "False VolumesFailing", "VolumesHealthy": "False VolumesFailing"},
-			[]string{"v: scratched"}},
+			[]string{"v: Degraded Scratched: one platter, since 2026-01-02T03:04:05Z"}},
 		"its mounts differ": {func(_ *bench, r map[string]report.VolumeReport) {
 			r["v"] = report.VolumeReport{Differs: "gone"}
 		},
@@ -396,12 +397,12 @@ func TestTheConditionsOfANode(t *testing.T) {
 			[]string{"^vol: detach: the array is locked", "1 attached, 0 in use"}},
 		"everything at once: the drivers come first": {func(b *bench, r map[string]report.VolumeReport) {
 			b.state.Status.Drivers = nil
-			r["v"] = report.VolumeReport{Differs: "gone", Abnormal: "scratched"}
+			r["v"] = report.VolumeReport{Differs: "gone", Line: volumesv1alpha1.NodeVolume{Health: scratched()}}
 		}, conditions{"Ready": "False DriversMissing", "DriversReady": "False DriversMissing",
 			"MountsConsistent": "False MountsDiffer",
 			"VolumesHealthy":   "False VolumesFailing"}, nil},
 		"then the mounts": {func(_ *bench, r map[string]report.VolumeReport) {
-			r["v"] = report.VolumeReport{Differs: "gone", Abnormal: "scratched"}
+			r["v"] = report.VolumeReport{Differs: "gone", Line: volumesv1alpha1.NodeVolume{Health: scratched()}}
 		},
 			conditions{"Ready": "False MountsDiffer", "MountsConsistent": "False MountsDiffer",
 				"VolumesHealthy": "False VolumesFailing"}, nil},

@@ -13,12 +13,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/operation"
 	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/agent/report"
 	"github.com/hawser-io/hawser/internal/driver"
-	"github.com/hawser-io/hawser/internal/status"
 )
 
 const (
@@ -64,7 +62,7 @@ func (a *Agent) examine(ctx context.Context, r *record.Record) bool {
 	return operation.Examiner{Environment: a.steps}.Examine(ctx, a.volume(r.VolumeName), r)
 }
 
-// readStats asks the drivers now and then how full their volumes are.
+// readStats asks the drivers now and then how full their volumes are, and whether these and the storage are healthy.
 func (a *Agent) readStats(ctx context.Context) {
 	for {
 		select {
@@ -78,34 +76,89 @@ func (a *Agent) readStats(ctx context.Context) {
 			}
 			return ctx.Err() == nil
 		})
+		for _, d := range a.Registry.Drivers() {
+			go reader{a}.storageHealth(ctx, d.Name)
+		}
 	}
 }
 
-// readStatsOf reads one volume's figures. A driver that hangs keeps one goroutine until the deadline.
+// readStatsOf reads one volume's figures and its health. The health is asked for whatever became of the figures, the
+// stage and the publication: what does not work may have none of them. A driver that hangs keeps one goroutine until
+// the deadlines.
 func (a *Agent) readStatsOf(ctx context.Context, r *record.Record) {
 	v := a.volume(r.VolumeName)
-	d, ok := a.Registry.Get(r.Driver)
-	reader, capable := d.(driver.StatsReader)
-	path := publishedPath(r)
-	asks := a.capable(r.Driver, "GET_VOLUME_STATS") || a.capable(r.Driver, "GET_VOLUME_HEALTH")
-	if !ok || !capable || path == "" || !asks || !v.BeginStats() {
+	asked := reader{a}
+	d, known := asked.of(r.Driver)
+	req := driver.StatsRequest{Handle: r.Handle, StagingPath: r.Stage.Path, Path: publishedPath(r)}
+	if !known || !r.MayHaveMounts() || !v.BeginStats() {
 		return
 	}
 	defer v.EndStats()
+	if req.Path != "" && a.capable(r.Driver, "GET_VOLUME_STATS") {
+		asked.figures(ctx, d, v, req)
+	}
+	if a.capable(r.Driver, "GET_VOLUME_HEALTH") {
+		asked.health(ctx, d, v, req)
+	}
+	a.queue.add(r.VolumeName)
+}
+
+// reader asks the drivers. Each call has the deadline of a driver's call.
+type reader struct{ *Agent }
+
+func (a reader) of(driverName string) (driver.StatsReader, bool) {
+	known, _ := a.Registry.Get(driverName)
+	d, ok := known.(driver.StatsReader)
+	return d, ok
+}
+
+func (a reader) figures(ctx context.Context, d driver.StatsReader, v *operation.Volume, req driver.StatsRequest) {
 	ctx, cancel := context.WithTimeout(ctx, a.DriverTimeout)
 	defer cancel()
-	s, err := reader.Stats(ctx, driver.StatsRequest{Handle: r.Handle, StagingPath: r.Stage.Path, Path: path})
+	s, err := d.Stats(ctx, req)
 	if err != nil {
-		a.Log.Info("figures not read", "volume", r.VolumeName, "error", err.Error())
+		a.Log.Info("figures not read", "volume", v.Name, "error", err.Error())
 		return
 	}
-	f := &report.Figures{Capacity: s.Capacity, Used: s.Used, Available: s.Available, Inodes: s.Inodes,
-		InodesUsed: s.InodesUsed}
-	if s.Abnormal {
-		f.Abnormal = status.Shorten(s.Message, volumesv1alpha1.MaxMessageLength)
+	v.SetFigures(&report.Figures{Capacity: s.Capacity, Used: s.Used, Available: s.Available, Inodes: s.Inodes,
+		InodesUsed: s.InodesUsed})
+	if s.HasHealth {
+		v.NoteHealth(s.Problems)
 	}
-	v.SetFigures(f)
-	a.queue.add(r.VolumeName)
+}
+
+func (a reader) health(ctx context.Context, d driver.StatsReader, v *operation.Volume, req driver.StatsRequest) {
+	ctx, cancel := context.WithTimeout(ctx, a.DriverTimeout)
+	defer cancel()
+	problems, err := d.VolumeHealth(ctx, req)
+	if err != nil {
+		a.Log.Info("health not read", "volume", v.Name, "error", err.Error())
+		return
+	}
+	v.NoteHealth(problems)
+}
+
+// storageHealth asks one driver about what stores its volumes. A driver that hangs keeps one goroutine until the
+// deadline.
+func (a reader) storageHealth(ctx context.Context, driverName string) {
+	d, known := a.of(driverName)
+	if !known || !a.capable(driverName, "GET_STORAGE_HEALTH") {
+		return
+	}
+	if _, asked := a.storageAsked.LoadOrStore(driverName, true); asked {
+		return
+	}
+	defer a.storageAsked.Delete(driverName)
+	ctx, cancel := context.WithTimeout(ctx, a.DriverTimeout)
+	defer cancel()
+	problems, err := d.StorageHealth(ctx)
+	if err != nil {
+		a.Log.Info("health of the storage not read", "driver", driverName, "error", err.Error())
+		return
+	}
+	if a.node.NoteStorageHealth(driverName, problems, a.Clock.Now()) {
+		a.state.ReportSoon()
+	}
 }
 
 func publishedPath(r *record.Record) string {

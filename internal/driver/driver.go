@@ -45,10 +45,15 @@ type Expander interface {
 	Expand(ctx context.Context, req ExpandRequest) (resource.Quantity, error)
 }
 
-// StatsReader is a Driver that reports how full a volume is and whether it is healthy.
+// StatsReader is a Driver that reports how full a volume is, whether it is healthy, and whether what stores it is. Of
+// what its capabilities do not include it returns an Invalid error with the code Unimplemented, without a call.
 type StatsReader interface {
 	// Stats of the volume that is published at req.Path.
 	Stats(ctx context.Context, req StatsRequest) (Stats, error)
+	// VolumeHealth returns the problems of the volume on this node; none if it is healthy.
+	VolumeHealth(ctx context.Context, req StatsRequest) ([]volumesv1alpha1.HealthProblem, error)
+	// StorageHealth returns the problems of what stores the driver's volumes, as seen from this node.
+	StorageHealth(ctx context.Context) ([]volumesv1alpha1.HealthProblem, error)
 }
 
 // Describer is a Driver that reports its capabilities on this node.
@@ -120,7 +125,7 @@ type ExpandRequest struct {
 	Secrets  map[string]string
 }
 
-// StatsRequest requests one volume's figures.
+// StatsRequest requests one volume's figures, or its health.
 type StatsRequest struct {
 	Handle      string
 	StagingPath string
@@ -131,9 +136,9 @@ type StatsRequest struct {
 type Stats struct {
 	Capacity, Used, Available *resource.Quantity
 	Inodes, InodesUsed        *int64
-	// Abnormal volume condition, with the driver's message.
-	Abnormal bool
-	Message  string
+	// HasHealth: Problems are those of the volume. Drivers before version 1.13 of CSI report them with the figures.
+	HasHealth bool
+	Problems  []volumesv1alpha1.HealthProblem
 }
 
 // Registry tracks the drivers that are registered on the node.

@@ -7,6 +7,7 @@ package explain
 
 import (
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -18,7 +19,8 @@ import (
 // least is the part of a volume that is free before it counts as full. The alerts have the same.
 const least = 0.03
 
-// full reports each node where the volume is full. What an agent last read is as old as its stats period.
+// full reports each node where the volume is full, or where its driver reports a problem of it. What an agent last read
+// is as old as its stats period.
 func (w *walk) full(v *facts.Volume) {
 	for i := range w.f.Nodes {
 		n := &w.f.Nodes[i]
@@ -27,12 +29,28 @@ func (w *walk) full(v *facts.Volume) {
 		}
 		for j := range n.State.Value.Status.Volumes {
 			l := &n.State.Value.Status.Volumes[j]
+			if l.VolumeName == v.UniqueName {
+				w.unhealthy(l, about{object: v.Volume.Ref, places: at("node", n.Name)}, "on node "+n.Name+": ")
+			}
 			if short := shortOf(l); short != "" && l.VolumeName == v.UniqueName {
 				w.find(about{object: v.Volume.Ref, reason: catalog.VolumeFull, detail: short + ", as node " + n.Name + " sees it",
 					places: at("node", n.Name)})
 			}
 		}
 	}
+}
+
+// unhealthy reports what the driver reports of the volume.
+func (w *walk) unhealthy(l *volumesv1alpha1.NodeVolume, a about, where string) {
+	if l.Health == nil {
+		return
+	}
+	var problems []string
+	for _, p := range l.Health.Problems {
+		problems = append(problems, p.String())
+	}
+	a.reason, a.detail, a.since = catalog.VolumeUnhealthy, where+strings.Join(problems, "; "), l.Health.Since.Time
+	w.find(a)
 }
 
 // shortOf is what a volume has hardly any of; empty if it has enough, or if that is not known.
@@ -51,7 +69,7 @@ func shortOf(l *volumesv1alpha1.NodeVolume) string {
 	return ""
 }
 
-// fullOn reports the full volumes of the node that is the subject.
+// fullOn reports the volumes of the node that is the subject which are full or have a problem.
 func (w *walk) fullOn(n *facts.Node) {
 	volumes := map[string]facts.Ref{}
 	for i := range n.State.Value.Spec.Attachments {
@@ -62,14 +80,15 @@ func (w *walk) fullOn(n *facts.Node) {
 	}
 	for i := range n.State.Value.Status.Volumes {
 		l := &n.State.Value.Status.Volumes[i]
-		short := shortOf(l)
-		if short == "" {
-			continue
+		a := about{object: n.State.Ref, places: at("node", n.Name)}
+		has, is := l.VolumeName+" has ", l.VolumeName+": "
+		if object, known := volumes[l.VolumeName]; known {
+			a.object, has, is = object, "", ""
 		}
-		object, known := volumes[l.VolumeName]
-		if !known {
-			object, short = n.State.Ref, l.VolumeName+" has "+short
+		w.unhealthy(l, a, is)
+		if short := shortOf(l); short != "" {
+			a.reason, a.detail = catalog.VolumeFull, has+short
+			w.find(a)
 		}
-		w.find(about{object: object, reason: catalog.VolumeFull, detail: short, places: at("node", n.Name)})
 	}
 }

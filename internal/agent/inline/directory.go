@@ -20,7 +20,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/mount"
 	hawserstatus "github.com/hawser-io/hawser/internal/status"
@@ -159,14 +158,8 @@ func (p directories) checkPod(ctx context.Context, r request) error {
 // event sends an event about the pod. client-go counts events of one reason as repetitions if they are related to the
 // same object.
 func (p *Plugin) event(pod record.PodReference, related runtime.Object, reason, note string) {
-	regarding := &corev1.ObjectReference{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Pod",
-		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
-	p.Recorder.Eventf(regarding, related, corev1.EventTypeWarning, reason, "Publish", "%s", hawserstatus.ShortenNote(note))
-}
-
-func intentReference(i volumesv1alpha1.IntentReference) *corev1.ObjectReference {
-	return &corev1.ObjectReference{APIVersion: volumesv1alpha1.GroupVersion.String(), Kind: "VolumeAttachmentIntent",
-		Namespace: i.Namespace, Name: i.Name, UID: i.UID}
+	p.Recorder.Eventf(pod.Object(), related, corev1.EventTypeWarning, reason, "Publish", "%s",
+		hawserstatus.ShortenNote(note))
 }
 
 // make records the directory and mounts it. After a failure nothing is left.

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/operation"
 	"github.com/hawser-io/hawser/internal/agent/record"
 )
 
@@ -237,7 +238,7 @@ func (p *Plugin) show(ctx context.Context, directory record.PodBind, place Place
 func (p *Plugin) noteNotShown(r request, i *volumesv1alpha1.VolumeAttachmentIntent, because string) {
 	if p.holds.news(r.target, because) {
 		intent := volumesv1alpha1.IntentReference{Namespace: i.Namespace, Name: i.Name, UID: i.UID}
-		p.event(r.pod, intentReference(intent), ReasonVolumeNotShown, fmt.Sprintf(
+		p.event(r.pod, operation.IntentObject(intent), ReasonVolumeNotShown, fmt.Sprintf(
 			"the volume of VolumeAttachmentIntent %s is not in the directory of the pod: %s", r.intent, because))
 	}
 }

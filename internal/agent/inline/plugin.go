@@ -50,6 +50,8 @@ type Publication struct {
 	Source, Whole string
 	// SinglePod: the access mode of the volume is ReadWriteOncePod.
 	SinglePod bool
+	// Unhealthy is the health that the driver reports, while it reports a problem.
+	Unhealthy *volumesv1alpha1.Health
 }
 
 // Intents are the node's intents and what the agent has published for them.

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/operation"
 	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/mount"
 )
@@ -137,6 +138,10 @@ func (p *Plugin) bind(ctx context.Context, r request, f found) error {
 	}
 	p.Log.Info("volume bound into a pod", "pod", r.pod, "intent", r.intent, "volume", f.VolumeName, "readOnly",
 		r.readOnly)
+	if f.Unhealthy != nil { // the pod had no event when that began
+		p.event(r.pod, operation.IntentObject(b.Intent), operation.EventVolumeUnhealthy,
+			operation.UnhealthyNote(f.Unhealthy))
+	}
 	return nil
 }
 

@@ -17,6 +17,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/failure"
+	"github.com/hawser-io/hawser/internal/agent/operation"
 	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/mount"
 )
@@ -104,8 +105,8 @@ func (p *Plugin) noteHeld(b record.PodBind, err error) (retry time.Duration, _ e
 		return 0, err
 	}
 	if p.holds.news(b.Target, because) {
-		p.event(b.Pod, intentReference(b.Intent), ReasonVolumeHeld, fmt.Sprintf("the volume of VolumeAttachmentIntent %s/%s "+
-			"stays in the directory of the pod %s", b.Intent.Namespace, b.Intent.Name, because))
+		p.event(b.Pod, operation.IntentObject(b.Intent), ReasonVolumeHeld, fmt.Sprintf("the volume of "+
+			"VolumeAttachmentIntent %s/%s stays in the directory of the pod %s", b.Intent.Namespace, b.Intent.Name, because))
 	}
 	return retry, nil
 }

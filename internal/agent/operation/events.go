@@ -25,12 +25,23 @@ const (
 	eventWrongFilesystem = "FailedMountOnFilesystemMismatch"
 )
 
+// Reasons of the events on intents and pods about the health that a driver reports of a volume.
+const (
+	EventVolumeUnhealthy = "VolumeUnhealthy"
+	EventVolumeHealthy   = "VolumeHealthy"
+)
+
 // Event sends an event about the intent. A note that is too long is cut. The reference has no resourceVersion, because
 // client-go counts only events about the same reference as repetitions.
 func (env *Environment) Event(i *volumesv1alpha1.VolumeAttachmentIntent, eventType, reason, action, note string) {
-	regarding := &corev1.ObjectReference{APIVersion: volumesv1alpha1.GroupVersion.String(), Kind: "VolumeAttachmentIntent",
-		Namespace: i.Namespace, Name: i.Name, UID: i.UID}
+	regarding := IntentObject(volumesv1alpha1.IntentReference{Namespace: i.Namespace, Name: i.Name, UID: i.UID})
 	env.Recorder.Eventf(regarding, nil, eventType, reason, action, "%s", status.ShortenNote(note))
+}
+
+// IntentObject refers to the intent in an event.
+func IntentObject(i volumesv1alpha1.IntentReference) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: volumesv1alpha1.GroupVersion.String(), Kind: "VolumeAttachmentIntent",
+		Namespace: i.Namespace, Name: i.Name, UID: i.UID}
 }
 
 // announceFailure sends an event for a failure that is new, or has repeated another power of two times.

@@ -18,6 +18,7 @@ import (
 	"github.com/hawser-io/hawser/internal/agent/failure"
 	"github.com/hawser-io/hawser/internal/agent/plan"
 	"github.com/hawser-io/hawser/internal/agent/record"
+	"github.com/hawser-io/hawser/internal/agent/report"
 	"github.com/hawser-io/hawser/internal/mount"
 	"github.com/hawser-io/hawser/internal/status"
 )
@@ -164,6 +165,55 @@ func (op Examiner) AnnounceSick(v *Volume, f plan.Facts) {
 	}
 }
 
+// TakeHealth moves what the driver has reported to the record. If it is news, each intent that wants the volume gets an
+// event, and so does each pod that has it: the kubelet asks for no health of inline volumes.
+func (op Examiner) TakeHealth(v *Volume, f plan.Facts) {
+	problems := v.reported()
+	if f.Record == nil || problems == nil {
+		return
+	}
+	next, changed := report.NextHealth(f.Record.Health, *problems, op.Clock.Now())
+	if !changed {
+		return
+	}
+	f.Record.Health = next
+	eventType, reason, note := corev1.EventTypeNormal, EventVolumeHealthy, "the driver reports no problem any more"
+	if next != nil {
+		eventType, reason, note = corev1.EventTypeWarning, EventVolumeUnhealthy, UnhealthyNote(next)
+	}
+	op.Log.Info("health of volume changed", "volume", v.Name, "health", note)
+	for _, i := range f.Wanting() {
+		op.Event(i, eventType, reason, "Verify", note)
+	}
+	for _, b := range f.Pods {
+		if b.Pod.Name != "" { // otherwise its record was lost
+			op.Recorder.Eventf(b.Pod.Object(), IntentObject(b.Intent), eventType, reason, "Verify", "%s",
+				status.ShortenNote(note))
+		}
+	}
+}
+
+// UnhealthyNote is the note of an event about the health of a volume.
+func UnhealthyNote(h *volumesv1alpha1.Health) string {
+	return "the driver reports " + report.DescribeHealth(h)
+}
+
+// NoteHealth notes what the driver has reported since BeginStats, unless the volume was unstaged meanwhile.
+func (v *Volume) NoteHealth(problems []volumesv1alpha1.HealthProblem) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.reading != nil && *v.reading == v.stages {
+		v.problems = &problems
+	}
+}
+
+// reported is what the driver has reported last; nil if it has reported nothing of this stage.
+func (v *Volume) reported() *[]volumesv1alpha1.HealthProblem {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.problems
+}
+
 // stageCount numbers the stages of the volume, so that the examination of an earlier one counts no more.
 func (v *Volume) stageCount() int {
 	v.mu.Lock()
@@ -208,8 +258,8 @@ func (v *Volume) RecordExamination() {
 func (v *Volume) forgetStage() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.Record.Stage, v.Record.Sick = record.Stage{Path: v.Record.Stage.Path}, nil
-	v.found = nil
+	v.Record.Stage, v.Record.Sick, v.Record.Health = record.Stage{Path: v.Record.Stage.Path}, nil, nil
+	v.found, v.problems = nil, nil
 	v.stages++
 }
 

@@ -58,8 +58,9 @@ type Volume struct {
 	hungOp    string
 	changes   map[ChangeKind]bool
 	figure    *report.Figures
-	// reading: the figures are being read.
-	reading bool
+	// reading is the number of the stage whose figures are being read, and problems what the driver reported of it.
+	reading  *int
+	problems *[]volumesv1alpha1.HealthProblem
 	// lost are the mounts that were reported as removed by another program.
 	lost []string
 	// hastened: until when the end of a process of a pod does not shorten a wait again.
@@ -174,16 +175,18 @@ func (v *Volume) RecordInherited(boot string) {
 func (v *Volume) BeginStats() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	begun := !v.reading
-	v.reading = true
-	return begun
+	if v.reading != nil {
+		return false
+	}
+	v.reading = new(v.stages)
+	return true
 }
 
 // EndStats ends what BeginStats began.
 func (v *Volume) EndStats() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.reading = false
+	v.reading = nil
 }
 
 // NoteChange has the next reconcile retry what waits for the change.

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -60,6 +61,12 @@ type PodReference struct {
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
 	UID       types.UID `json:"uid"`
+}
+
+// Object refers to the pod in an event.
+func (p PodReference) Object() *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Pod",
+		Namespace: p.Namespace, Name: p.Name, UID: p.UID}
 }
 
 // String is the pod's namespace and name. A pod of which only the UID is known has neither.

@@ -73,6 +73,8 @@ type Record struct {
 	Rebuilt bool `json:"rebuilt,omitempty"`
 	// Sick is why what is mounted works no more; nil while it does, as far as is known.
 	Sick *Sickness `json:"sick,omitempty"`
+	// Health that the driver reports, while it reports a problem.
+	Health *volumesv1alpha1.Health `json:"health,omitempty"`
 	// Incomplete: rebuilt from a line of the API that did not list every publication, so uses are missing.
 	Incomplete bool `json:"incomplete,omitempty"`
 }
@@ -314,7 +316,7 @@ func (r *Record) Copy() *Record {
 		return nil
 	}
 	c := *r
-	c.Uses, c.Devices = slices.Clone(r.Uses), slices.Clone(r.Devices)
+	c.Uses, c.Devices, c.Health = slices.Clone(r.Uses), slices.Clone(r.Devices), r.Health.DeepCopy()
 	for i := range c.Uses {
 		c.Uses[i].Mount = c.Uses[i].Mount.DeepCopy()
 	}

@@ -58,11 +58,18 @@ func (n *Node) SetConditions(nvs *volumesv1alpha1.NodeVolumeState, reports map[s
 		released.reason = volumesv1alpha1.ReasonReleaseFailing
 		released.Message += "; the release fails and is retried, of " + Enumerate(failing)
 	}
-	for t, c := range map[string]ConditionValue{
+	conditions := map[string]ConditionValue{
 		volumesv1alpha1.ConditionReady: ready, volumesv1alpha1.ConditionDriversReady: drivers,
 		volumesv1alpha1.ConditionVolumesHealthy: healthy, volumesv1alpha1.ConditionMountsConsistent: consistent,
 		volumesv1alpha1.ConditionVolumesReleased: released, volumesv1alpha1.ConditionSameMachine: same,
-	} {
+	}
+	storage, asked := n.storageHealthy(nvs.Status.Drivers)
+	if storage != nil {
+		conditions[volumesv1alpha1.ConditionStorageHealthy] = *storage
+	} else if !asked { // otherwise what an earlier agent has reported stays until a driver answers
+		meta.RemoveStatusCondition(&nvs.Status.Conditions, volumesv1alpha1.ConditionStorageHealthy)
+	}
+	for t, c := range conditions {
 		meta.SetStatusCondition(&nvs.Status.Conditions, metav1.Condition{
 			Type: t, Status: c.status(), Reason: c.reason, ObservedGeneration: nvs.Generation,
 			Message: status.Shorten(c.Message, volumesv1alpha1.MaxConditionMessageLength),
@@ -131,8 +138,9 @@ func DriversReady(nvs *volumesv1alpha1.NodeVolumeState) ConditionValue {
 		Message: "every driver that is needed is registered"}
 }
 
-// volumesHealthy is False while a step of the agent fails, and while the driver's attacher cannot detach a volume. The
-// manager writes that into the entry; no intent need be left that could have it in a condition.
+// volumesHealthy is False while a step of the agent fails or a driver reports a problem of a volume, and while the
+// driver's attacher cannot detach a volume. The manager writes that into the entry; no intent need be left that could
+// have it in a condition.
 func volumesHealthy(nvs *volumesv1alpha1.NodeVolumeState, reports map[string]VolumeReport, names []string,
 ) ConditionValue {
 	var failing []string
@@ -147,8 +155,8 @@ func volumesHealthy(nvs *volumesv1alpha1.NodeVolumeState, reports map[string]Vol
 			failing = append(failing, fmt.Sprintf("%s: %s %s", name, r.Line.Error.Operation, r.Line.Error.Code))
 		case r.Sick != "":
 			failing = append(failing, fmt.Sprintf("%s: sick: %s", name, r.Sick))
-		case r.Abnormal != "":
-			failing = append(failing, fmt.Sprintf("%s: %s", name, r.Abnormal))
+		case r.Line.Health != nil:
+			failing = append(failing, fmt.Sprintf("%s: %s", name, DescribeHealth(r.Line.Health)))
 		}
 	}
 	if len(failing) > 0 {

@@ -12,7 +12,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
@@ -51,10 +53,23 @@ func loud(name string, published int) volumesv1alpha1.NodeVolume {
 		Capacity: ptr.To(resource.MustParse("123456789Ki")), Used: ptr.To(resource.MustParse("123456789Ki")),
 		Available: ptr.To(resource.MustParse("123456789Ki")), Inodes: ptr.To(int64(1 << 40)),
 		InodesUsed:   ptr.To(int64(1 << 40)),
-		Publications: publications()[:published],
+		Publications: publications()[:published], Health: worstHealth(),
 		Error: &volumesv1alpha1.OperationError{Operation: "unpublish", Code: "DeadlineExceeded", Attempts: 12345,
 			Message: strings.Repeat("m", volumesv1alpha1.MaxMessageLength)},
 	}
+}
+
+// worstHealth is the largest that an agent notes.
+func worstHealth() *volumesv1alpha1.Health {
+	var problems []volumesv1alpha1.HealthProblem
+	for k := range 2 * volumesv1alpha1.MaxHealthProblems {
+		problems = append(problems, volumesv1alpha1.HealthProblem{Status: volumesv1alpha1.HealthStorageUnreachable,
+			Reason:     fmt.Sprintf("%02d%s", k, strings.Repeat("r", volumesv1alpha1.MaxHealthReasonLength)),
+			Message:    strings.Repeat("m", 2*volumesv1alpha1.MaxHealthMessageLength),
+			AccessMode: corev1.ReadWriteOncePod, VolumeMode: corev1.PersistentVolumeFilesystem})
+	}
+	h, _ := NextHealth(nil, problems, time.Unix(1, 0))
+	return h
 }
 
 // stateOf is a node state with an entry for each line, as small as an entry can be.
@@ -81,14 +96,15 @@ func sizeOf(t *testing.T, nvs *volumesv1alpha1.NodeVolumeState) int {
 func TestTheUsesOfOneVolumeTakeABoundedPartOfTheNodeState(t *testing.T) {
 	const name = "kubernetes.io/csi/d^tenant"
 	other := loud("kubernetes.io/csi/d^victim", 3)
+	other.Health = nil
 	for _, uses := range []int{volumesv1alpha1.MaxUses, mostPublications} {
 		nvs := stateOf(loud(name, uses), other)
 		fit(nvs)
 		line := nvs.Status.Volumes[0]
-		if got := sizeOf(t, nvs); got > 32<<10 || len(line.Publications) != volumesv1alpha1.ShownPublications ||
+		if got := sizeOf(t, nvs); got > 56<<10 || len(line.Publications) != volumesv1alpha1.ShownPublications ||
 			int(line.PublicationCount) != uses || line.Unlisted() != uses-volumesv1alpha1.ShownPublications {
 			t.Errorf("a volume with %d publications lists %d, counts %d and the object has %d bytes; want %d listed, all "+
-				"counted, and 32 KiB at most", uses, len(line.Publications), line.PublicationCount, got,
+				"counted, and 56 KiB at most", uses, len(line.Publications), line.PublicationCount, got,
 				volumesv1alpha1.ShownPublications)
 		}
 		if !equality.Semantic.DeepEqual(nvs.Status.Volumes[1], other) {
@@ -105,7 +121,7 @@ func TestAPublicationWithoutItsIntentIsListedFirst(t *testing.T) {
 		var all []volumesv1alpha1.NodeVolume
 		for k := range lines {
 			l := loud(fmt.Sprintf("kubernetes.io/csi/d^%d", k), 0)
-			l.Publications, l.Error = listed, nil
+			l.Publications, l.Error, l.Health = listed, nil, nil
 			all = append(all, l)
 		}
 		nvs := stateOf(all...)
@@ -140,6 +156,10 @@ func TestWhateverVolumesANodeHasItsStateCanBeWritten(t *testing.T) {
 				taken += len(entry) + 320 + len(line.VolumeName)
 			}
 			nvs := stateOf(lines...)
+			for k := range 64 {
+				nvs.Status.Drivers = append(nvs.Status.Drivers, volumesv1alpha1.NodeDriver{Name: fmt.Sprintf("d%d", k),
+					StorageHealth: worstHealth()})
+			}
 			fit(nvs)
 			got := sizeOf(t, nvs)
 			t.Logf("%d volumes with %d publications each: %d bytes", len(lines), volumesv1alpha1.MaxUses, got)

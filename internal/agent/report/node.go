@@ -37,13 +37,15 @@ type Node struct {
 	Broken []string
 	// TableReleases are the attachments whose release rests on the mount table alone, by volume.
 	TableReleases map[string]types.UID
+	// storage is what each driver has reported of the health of its storage; nil for no problem.
+	storage map[string]*volumesv1alpha1.Health
 }
 
 // NewNode returns a renderer of the node's state.
 func NewNode(bootID, version string, m volumesv1alpha1.MachineIdentity,
 	drivers func() []volumesv1alpha1.NodeDriver, o *kubelet.Observer) *Node {
 	return &Node{BootID: bootID, Version: version, Machine: m, Drivers: drivers, Observer: o,
-		TableReleases: map[string]types.UID{}}
+		TableReleases: map[string]types.UID{}, storage: map[string]*volumesv1alpha1.Health{}}
 }
 
 // AddBroken has the conditions name records that are unreadable.
@@ -72,7 +74,7 @@ func (n *Node) Render(nvs *volumesv1alpha1.NodeVolumeState, reports map[string]V
 	}
 	others := n.others(nvs, reports)
 	reports = withKubelet(reports, looked.Uses)
-	s.BootID, s.Machine, s.Drivers = n.BootID, n.Machine, n.Drivers()
+	s.BootID, s.Machine, s.Drivers = n.BootID, n.Machine, n.registered()
 	s.AgentVersion = status.Shorten(n.Version, volumesv1alpha1.MaxVersionLength)
 	names := make([]string, 0, len(reports))
 	for name := range reports {
@@ -90,7 +92,7 @@ func (n *Node) Render(nvs *volumesv1alpha1.NodeVolumeState, reports map[string]V
 		s.Volumes = append(s.Volumes, *r.Line.DeepCopy())
 		summary.Staged += count(r.Staged)
 		summary.Published += count(r.Published)
-		summary.Failing += count(r.Line.Error != nil || r.Abnormal != "" || r.Sick != "")
+		summary.Failing += count(r.Line.Error != nil || r.Line.Health != nil || r.Sick != "")
 		summary.Orphaned += count(r.Orphan)
 	}
 	s.Summary = &summary

@@ -17,7 +17,6 @@ type Figures struct {
 	// Capacity is the size of the filesystem, which is less than that of the volume.
 	Capacity, Used, Available *resource.Quantity
 	Inodes, InodesUsed        *int64
-	Abnormal                  string
 }
 
 // Snapshot is what the process knows of a volume beside the facts when it reports.

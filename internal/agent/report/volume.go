@@ -27,8 +27,6 @@ type VolumeReport struct {
 	Orphan bool
 	// Differs names what the mount table lacks or has too much.
 	Differs string
-	// Abnormal is what the driver says of an unhealthy volume.
-	Abnormal string
 	// Sick is why what is mounted works no more, as the agent has found.
 	Sick string
 }
@@ -47,7 +45,7 @@ func NewVolumeReport(v Snapshot, f plan.Facts) VolumeReport {
 	line := volumesv1alpha1.NodeVolume{
 		VolumeName: v.Name, AttachmentUID: r.AttachmentUID, InUse: r.CountsAsInUse(f.Now), Unprotected: v.Unprotected,
 		PublishedBy: volumesv1alpha1.PublisherAgent, DevicePath: r.Stage.Device,
-		MountTableOnly: r.MountTableOnly && len(r.Devices) == 0,
+		MountTableOnly: r.MountTableOnly && len(r.Devices) == 0, Health: r.Health.DeepCopy(),
 	}
 	if f.Released() {
 		line.PublishedBy = volumesv1alpha1.PublisherKubelet
@@ -78,7 +76,6 @@ func NewVolumeReport(v Snapshot, f plan.Facts) VolumeReport {
 	out.Orphan = f.Entry == nil || slices.ContainsFunc(r.Uses, f.Orphan)
 	if s := v.Figures; s != nil {
 		line.Used, line.Available, line.Inodes, line.InodesUsed = s.Used, s.Available, s.Inodes, s.InodesUsed
-		out.Abnormal = s.Abnormal
 	}
 	if r.Sick != nil {
 		out.Sick = r.Sick.String()

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/driver"
 )
 
@@ -126,9 +127,13 @@ func TestADriverWithFewCapabilitiesGetsFewCalls(t *testing.T) {
 	if err != nil || got.Value() != 3<<30 {
 		t.Errorf("capacity after Expand by a driver that cannot: %v, error %v; want 3Gi", got, err)
 	}
-	if _, err := d.Stats(t.Context(), driver.StatsRequest{}); !driver.IsInvalid(err) ||
-		driver.CodeOf(err) != "Unimplemented" {
-		t.Errorf("Stats of a driver without them: error %v, want Invalid with code Unimplemented", err)
+	_, stats := d.Stats(t.Context(), driver.StatsRequest{})
+	_, health := d.VolumeHealth(t.Context(), driver.StatsRequest{})
+	_, storage := d.StorageHealth(t.Context())
+	for what, err := range map[string]error{"Stats": stats, "VolumeHealth": health, "StorageHealth": storage} {
+		if !driver.IsInvalid(err) || driver.CodeOf(err) != "Unimplemented" {
+			t.Errorf("%s of a driver without it: error %v, want Invalid with code Unimplemented", what, err)
+		}
 	}
 }
 
@@ -177,18 +182,13 @@ func TestExpandReturnsTheDriversCapacity(t *testing.T) {
 	}
 }
 
-func TestStatsReturnUsageAndHealth(t *testing.T) {
+func TestStatsReturnUsage(t *testing.T) {
 	s := &scripted{
-		capabilities: append(allCapabilities(), csi.NodeServiceCapability_RPC_GET_VOLUME_HEALTH),
+		capabilities: allCapabilities(),
 		stats: &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{
 			{Unit: csi.VolumeUsage_BYTES, Total: 100, Used: 30, Available: 70},
 			{Unit: csi.VolumeUsage_INODES, Total: 10, Used: 3, Available: 7},
 		}},
-		health: &csi.NodeGetVolumeHealthResponse{
-			VolumeHealth: &csi.VolumeHealth{HealthStatuses: []*csi.VolumeHealth_VolumeHealthEntry{
-				{Status: csi.VolumeHealthErrorType_DEGRADED, Reason: "PathLost", Message: "one of two"},
-				{Status: csi.VolumeHealthErrorType_INACCESSIBLE, Reason: "Gone"},
-			}}},
 	}
 	got, err := connect(t, s).Stats(t.Context(),
 		driver.StatsRequest{Handle: "vol-1", StagingPath: "/stage", Path: "/published"})
@@ -196,17 +196,87 @@ func TestStatsReturnUsageAndHealth(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got.Capacity.Value() != 100 || got.Used.Value() != 30 || got.Available.Value() != 70 || *got.Inodes != 10 ||
-		*got.InodesUsed != 3 {
-		t.Errorf("stats of vol-1: %+v, want 100, 30 and 70 bytes, 10 and 3 inodes", got)
-	}
-	if !got.Abnormal || got.Message != "DEGRADED PathLost: one of two; INACCESSIBLE Gone" {
-		t.Errorf("health of vol-1: abnormal %t, message %q; want true, and both with status and reason", got.Abnormal,
-			got.Message)
+		*got.InodesUsed != 3 || got.HasHealth {
+		t.Errorf("stats of vol-1: %+v, want 100, 30 and 70 bytes, 10 and 3 inodes, and no health", got)
 	}
 	expectRequests(t, s,
-		&csi.NodeGetVolumeStatsRequest{VolumeId: "vol-1", VolumePath: "/published", StagingTargetPath: "/stage"},
-		&csi.NodeGetVolumeHealthRequest{VolumeId: "vol-1", VolumePublishPath: "/published", StagingTargetPath: "/stage"},
-	)
+		&csi.NodeGetVolumeStatsRequest{VolumeId: "vol-1", VolumePath: "/published", StagingTargetPath: "/stage"})
+}
+
+func TestTheHealthOfAVolumeHasEveryProblemThatIsKnown(t *testing.T) {
+	s := &scripted{
+		capabilities: append(allCapabilities(), csi.NodeServiceCapability_RPC_GET_VOLUME_HEALTH),
+		health: &csi.NodeGetVolumeHealthResponse{
+			VolumeHealth: &csi.VolumeHealth{HealthStatuses: []*csi.VolumeHealth_VolumeHealthEntry{
+				{Status: csi.VolumeHealthErrorType_DEGRADED, Reason: "PathLost", Message: "one of two"},
+				{Status: 99, Reason: "OfANewerSpecification"},
+				{Status: csi.VolumeHealthErrorType_INACCESSIBLE, Reason: "Gone"},
+				{Status: csi.VolumeHealthErrorType_DATA_LOSS, Reason: "Bitrot"},
+			}}},
+	}
+	d := connect(t, s)
+	got, err := d.VolumeHealth(t.Context(),
+		driver.StatsRequest{Handle: "vol-1", StagingPath: "/stage", Path: "/published"})
+	want := []volumesv1alpha1.HealthProblem{
+		{Status: volumesv1alpha1.HealthDegraded, Reason: "PathLost", Message: "one of two"},
+		{Status: volumesv1alpha1.HealthInaccessible, Reason: "Gone"},
+		{Status: volumesv1alpha1.HealthDataLoss, Reason: "Bitrot"},
+	}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("health of vol-1: %+v, error %v; want %+v", got, err, want)
+	}
+	expectRequests(t, s,
+		&csi.NodeGetVolumeHealthRequest{VolumeId: "vol-1", VolumePublishPath: "/published", StagingTargetPath: "/stage"})
+	s.health = &csi.NodeGetVolumeHealthResponse{VolumeHealth: &csi.VolumeHealth{VolumeId: "vol-1"}}
+	if got, err := d.VolumeHealth(t.Context(), driver.StatsRequest{Handle: "vol-1"}); err != nil || len(got) > 0 {
+		t.Errorf("health of vol-1 that has no problem: %+v, error %v; want none", got, err)
+	}
+	s.script(func(context.Context, proto.Message) error { return status.Error(codes.NotFound, "no vol-1") })
+	if got, err := d.VolumeHealth(t.Context(), driver.StatsRequest{Handle: "vol-1"}); !driver.IsNotFound(err) {
+		t.Errorf("health of vol-1 that the driver does not find: %+v, error %v; want not found", got, err)
+	}
+}
+
+func TestTheHealthOfTheStorageNamesTheVolumesThatItIsAbout(t *testing.T) {
+	s := &scripted{
+		capabilities: append(allCapabilities(), csi.NodeServiceCapability_RPC_GET_STORAGE_HEALTH),
+		storage: &csi.NodeGetStorageHealthResponse{
+			BackendHealth: []*csi.NodeGetStorageHealthResponse_StorageBackendHealth{
+				{Status: csi.StorageHealthErrorType_STORAGE_UNREACHABLE, Reason: "NoPath", Message: "all paths down",
+					VolumeCapability: block(csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER)},
+				{Status: csi.StorageHealthErrorType_STORAGE_DEGRADED, Reason: "Slow",
+					VolumeCapability: mounted(csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER, "")},
+				{Status: csi.StorageHealthErrorType_STORAGE_DEGRADED, Reason: "Rebuilding"},
+				{Status: 99, Reason: "OfANewerSpecification"},
+			}},
+	}
+	d := connect(t, s)
+	got, err := d.StorageHealth(t.Context())
+	want := []volumesv1alpha1.HealthProblem{
+		{Status: volumesv1alpha1.HealthStorageUnreachable, Reason: "NoPath", Message: "all paths down",
+			AccessMode: corev1.ReadWriteOncePod, VolumeMode: corev1.PersistentVolumeBlock},
+		{Status: volumesv1alpha1.HealthStorageDegraded, Reason: "Slow", AccessMode: corev1.ReadWriteMany,
+			VolumeMode: corev1.PersistentVolumeFilesystem},
+		{Status: volumesv1alpha1.HealthStorageDegraded, Reason: "Rebuilding"},
+	}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("health of the storage of %s: %+v, error %v; want %+v", driverName, got, err, want)
+	}
+	expectRequests(t, s, &csi.NodeGetStorageHealthRequest{})
+	s.script(func(context.Context, proto.Message) error { return status.Error(codes.Internal, "broken") })
+	if got, err := d.StorageHealth(t.Context()); err == nil {
+		t.Errorf("health of the storage of a driver that fails: %+v, error %v; want an error", got, err)
+	}
+	for mode, want := range map[csi.VolumeCapability_AccessMode_Mode]corev1.PersistentVolumeAccessMode{
+		csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER:       corev1.ReadWriteOnce,
+		csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER: corev1.ReadWriteOnce,
+		csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY:   corev1.ReadOnlyMany,
+		csi.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER: "",
+	} {
+		if got := kubernetesAccessMode(block(mode)); got != want {
+			t.Errorf("access mode for %s: %q, want %q", mode, got, want)
+		}
+	}
 }
 
 // condition is field 2 of the answer, as drivers sent it before version 1.13.
@@ -223,13 +293,14 @@ func TestTheVolumeConditionOfOlderDriversIsRead(t *testing.T) {
 	stats.ProtoReflect().SetUnknown(condition(true, "disk on fire"))
 	s := &scripted{capabilities: append(allCapabilities(), volumeCondition), stats: stats}
 	got, err := connect(t, s).Stats(t.Context(), driver.StatsRequest{})
-	if err != nil || !got.Abnormal || got.Message != "disk on fire" {
-		t.Errorf("stats with a volume condition: %+v, error %v; want abnormal, disk on fire", got, err)
+	want := volumesv1alpha1.HealthProblem{Status: volumesv1alpha1.HealthAbnormal, Message: "disk on fire"}
+	if err != nil || !got.HasHealth || !slices.Equal(got.Problems, []volumesv1alpha1.HealthProblem{want}) {
+		t.Errorf("stats with a volume condition: %+v, error %v; want %+v", got, err, want)
 	}
 	for _, broken := range [][]byte{nil, {0x12}, {0x12, 0xff}, {0x12, 2, 0x08}, {0x12, 1, 0x08}, {0xff, 0xff},
 		condition(false, "fine")} {
-		if abnormal, _ := oldCondition(broken); abnormal {
-			t.Errorf("volume condition %x counts as abnormal, want that it does not", broken)
+		if got := oldCondition(broken); len(got) > 0 {
+			t.Errorf("volume condition %x counts as %+v, want no problem", broken, got)
 		}
 	}
 }

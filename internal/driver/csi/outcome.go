@@ -95,6 +95,7 @@ var (
 	nodeExpand    = rpc{name: "NodeExpandVolume", meaning: expand}
 	nodeStats     = rpc{name: "NodeGetVolumeStats", meaning: read, readOnly: true}
 	nodeHealth    = rpc{name: "NodeGetVolumeHealth", meaning: read, readOnly: true}
+	nodeStorage   = rpc{name: "NodeGetStorageHealth", meaning: read, readOnly: true}
 	nodeInfo      = rpc{name: "NodeGetInfo", meaning: read, readOnly: true}
 	nodeCaps      = rpc{name: "NodeGetCapabilities", meaning: read, readOnly: true}
 )

@@ -67,6 +67,7 @@ type scripted struct {
 	answer   func(context.Context, proto.Message) error
 	stats    *csi.NodeGetVolumeStatsResponse
 	health   *csi.NodeGetVolumeHealthResponse
+	storage  *csi.NodeGetStorageHealthResponse
 	expanded int64
 	requests []proto.Message
 }
@@ -148,6 +149,11 @@ func (s *scripted) NodeGetVolumeStats(ctx context.Context,
 func (s *scripted) NodeGetVolumeHealth(ctx context.Context,
 	r *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
 	return s.health, s.asked(ctx, r)
+}
+
+func (s *scripted) NodeGetStorageHealth(ctx context.Context,
+	r *csi.NodeGetStorageHealthRequest) (*csi.NodeGetStorageHealthResponse, error) {
+	return s.storage, s.asked(ctx, r)
 }
 
 // serve answers at the socket until stop is called, which removes the socket.

@@ -84,12 +84,29 @@ func (c Config) stats(t *testing.T, mode corev1.PersistentVolumeMode) {
 	if _, err := reader.Stats(ctx, unknown); !driver.IsNotFound(err) {
 		t.Errorf("stats of unknown volume %s: error %v, want not found", unknown.Handle, err)
 	}
+	s.healthy(t, reader)
 	must(t, s.unpublish(ctx, "a"))
 	gone := driver.StatsRequest{Handle: s.volume.Handle, StagingPath: s.stagingPath(), Path: s.target("a")}
 	if stats, err := reader.Stats(ctx, gone); err == nil {
 		t.Errorf("stats of volume %s at a path that is no longer published: %+v, want an error", gone.Handle, stats)
 	}
 	must(t, s.unstage(ctx))
+}
+
+// healthy fails unless the driver reports no problem of the published volume, nor of its storage, as far as it reports
+// health at all.
+func (s *suite) healthy(t *testing.T, reader driver.StatsReader) {
+	t.Helper()
+	ctx := deadline(t)
+	req := driver.StatsRequest{Handle: s.volume.Handle, StagingPath: s.stagingPath(), Path: s.target("a")}
+	volume, err := reader.VolumeHealth(ctx, req)
+	if driver.CodeOf(err) != "Unimplemented" && (err != nil || len(volume) > 0) {
+		t.Errorf("health of volume %s: %+v, error %v; want no problem", req.Handle, volume, err)
+	}
+	storage, err := reader.StorageHealth(ctx)
+	if driver.CodeOf(err) != "Unimplemented" && (err != nil || len(storage) > 0) {
+		t.Errorf("health of the storage of driver %s: %+v, error %v; want no problem", s.d.Name(), storage, err)
+	}
 }
 
 // capacity that the driver reports for the published volume, or nil if it reports none.

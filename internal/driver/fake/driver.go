@@ -25,12 +25,14 @@ type Method string
 
 // The methods that can be scripted.
 const (
-	Stage     Method = "Stage"
-	Publish   Method = "Publish"
-	Unpublish Method = "Unpublish"
-	Unstage   Method = "Unstage"
-	Expand    Method = "Expand"
-	Stats     Method = "Stats"
+	Stage         Method = "Stage"
+	Publish       Method = "Publish"
+	Unpublish     Method = "Unpublish"
+	Unstage       Method = "Unstage"
+	Expand        Method = "Expand"
+	Stats         Method = "Stats"
+	VolumeHealth  Method = "VolumeHealth"
+	StorageHealth Method = "StorageHealth"
 )
 
 // Call is one recorded call.
@@ -60,6 +62,7 @@ type Driver struct {
 	mu      sync.Mutex
 	line    volumesv1alpha1.NodeDriver
 	volumes map[string]*volume
+	storage []volumesv1alpha1.HealthProblem
 	calls   []Call
 	scripts map[Method][]*script
 }
@@ -78,6 +81,7 @@ type volume struct {
 	stagedAt          string
 	published         map[string]bool // target path -> read-only
 	stats             driver.Stats
+	problems          []volumesv1alpha1.HealthProblem
 	busy              bool
 }
 
@@ -86,7 +90,8 @@ func New(name string, hooks Hooks) *Driver {
 	return &Driver{
 		name: name, hooks: hooks,
 		line: volumesv1alpha1.NodeDriver{Name: name, NodeID: "fake",
-			Capabilities: []string{"EXPAND_VOLUME", "GET_VOLUME_STATS", "STAGE_UNSTAGE_VOLUME"}},
+			Capabilities: []string{"EXPAND_VOLUME", "GET_STORAGE_HEALTH", "GET_VOLUME_HEALTH", "GET_VOLUME_STATS",
+				"STAGE_UNSTAGE_VOLUME"}},
 		volumes: map[string]*volume{}, scripts: map[Method][]*script{},
 	}
 }

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/driver"
 	"github.com/hawser-io/hawser/internal/driver/drivertest"
 )
@@ -118,6 +119,26 @@ func TestAHookThatFailsVoidsTheEffect(t *testing.T) {
 	if err := d.Stage(t.Context(), req); !errors.Is(err, broken) || d.StagedAt("vol") != "" {
 		t.Errorf("stage of vol with a failing hook: error %v, staged at %q; want the hook's error and no effect", err,
 			d.StagedAt("vol"))
+	}
+}
+
+func TestTheHealthIsWhatWasSet(t *testing.T) {
+	d, _ := fixture()
+	volume := volumesv1alpha1.HealthProblem{Status: volumesv1alpha1.HealthDegraded, Reason: "PathLost"}
+	storage := volumesv1alpha1.HealthProblem{Status: volumesv1alpha1.HealthStorageDegraded, Reason: "Slow"}
+	d.SetHealth("vol", volume)
+	d.SetStorageHealth(storage)
+	if got, err := d.VolumeHealth(t.Context(), driver.StatsRequest{Handle: "vol"}); err != nil || len(got) != 1 ||
+		got[0] != volume {
+		t.Errorf("health of vol: %v, error %v; want %v", got, err, volume)
+	}
+	if got, err := d.StorageHealth(t.Context()); err != nil || len(got) != 1 || got[0] != storage {
+		t.Errorf("health of the storage of %s: %v, error %v; want %v", d.Name(), got, err, storage)
+	}
+	broken := &driver.Error{Outcome: driver.Transient, Code: "Internal"}
+	d.FailNext(StorageHealth, broken)
+	if got, err := d.StorageHealth(t.Context()); !errors.Is(err, broken) {
+		t.Errorf("health of the storage of a driver that fails: %v, error %v; want the scripted error", got, err)
 	}
 }
 

@@ -43,6 +43,8 @@ const (
 	IntentOnNode = "IntentNotReady"
 	// VolumeFull means that a filesystem has hardly any bytes or inodes left.
 	VolumeFull = "VolumeFull"
+	// VolumeUnhealthy means that the driver reports a problem of the volume.
+	VolumeUnhealthy = "VolumeUnhealthy"
 )
 
 // ready are the reasons of Ready and of node states.
@@ -171,6 +173,15 @@ var ready = []Entry{
 			"Then detach it: drain the node, and create its intents again.",
 		Run: []string{"kubectl get csinode {node} -o yaml", "kubectl get volumeattachment {attachment} -o yaml",
 			"kubectl hawser plan drain {node}"}},
+	{Code: "HWS432", Reason: volumesv1alpha1.ReasonStorageUnhealthy, Level: Problem, Depth: Root, Acts: Storage,
+		Says: "A driver reports that what stores its volumes does not work as it should, as seen from the node.",
+		Way:  "The message has the driver's words. Repair the storage, or the node's way to it.",
+		Run:  []string{"kubectl get nvs {node} -o jsonpath='{.status.drivers[*].storageHealth}'"}},
+	{Code: "HWS433", Reason: VolumeUnhealthy, Level: Problem, Depth: Root, Acts: Storage,
+		Says: "The driver reports a problem of the volume on this node.",
+		Way: "The message has the driver's words. Degraded: the volume can be used. Inaccessible: repair the storage, or " +
+			"the node's way to it. DataLoss: restore the data from a snapshot or another copy.",
+		Run: []string{"kubectl get nvs {node} -o yaml"}},
 	{Code: "HWS499", Reason: UnknownReason, Level: Problem, Depth: Direct,
 		Says: "This version of the plugin does not know the reason. The message explains it.",
 		Way:  "Use the plugin of the version that runs in the cluster."},
