@@ -75,13 +75,20 @@ func (w *walk) intent(v *facts.Volume) {
 	w.intentConditions(v)
 }
 
+// notObserved names who has not reconciled the intent: the manager writes Resolved, and the agent of the node Ready.
 func (w *walk) notObserved(intent *volumesv1alpha1.VolumeAttachmentIntent, ref facts.Ref) {
-	a := about{object: ref, reason: catalog.NotObserved, since: intent.CreationTimestamp.Time,
+	reason, text := catalog.NotObserved, "not reconciled yet"
+	resolved := meta.FindStatusCondition(intent.Status.Conditions, volumesv1alpha1.ConditionResolved)
+	if resolved != nil && resolved.ObservedGeneration == intent.Generation {
+		reason, text = catalog.NotReported, "not reported by the agent yet"
+	}
+	a := about{object: ref, reason: reason, since: intent.CreationTimestamp.Time,
+		places: map[string]string{"node": intent.Spec.NodeName},
 		detail: fmt.Sprintf("generation %d was observed, %d is present", intent.Status.ObservedGeneration, intent.Generation)}
 	if w.f.Now.Sub(intent.CreationTimestamp.Time) < observedWithin {
 		a.level = catalog.Waiting
 	}
-	w.link(ref, Waits, "not reconciled yet, wanted on node "+intent.Spec.NodeName, a.since)
+	w.link(ref, Waits, text+", wanted on node "+intent.Spec.NodeName, a.since)
 	w.find(a)
 }
 

@@ -13,6 +13,8 @@ const (
 	UnknownReason = "UnknownReason"
 	// NotObserved means that no manager has reconciled the intent.
 	NotObserved = "IntentNotObserved"
+	// NotReported means that a manager has reconciled the intent, and the agent of its node has not reported on it.
+	NotReported = "IntentNotReported"
 	// LeaseExpired means that the agent does not renew its Lease.
 	LeaseExpired = "AgentLeaseExpired"
 	// LeaseMissing means that the node has no agent.
@@ -182,6 +184,9 @@ var ready = []Entry{
 		Way: "The message has the driver's words. Degraded: the volume can be used. Inaccessible: repair the storage, or " +
 			"the node's way to it. DataLoss: restore the data from a snapshot or another copy.",
 		Run: []string{"kubectl get nvs {node} -o yaml"}},
+	{Code: "HWS434", Reason: NotReported, Level: Problem, Depth: Symptom, Acts: OnNode,
+		Says: "A manager has reconciled the intent. The agent of its node has not reported on it.",
+		Run:  []string{"kubectl hawser why node {node}"}},
 	{Code: "HWS499", Reason: UnknownReason, Level: Problem, Depth: Direct,
 		Says: "This version of the plugin does not know the reason. The message explains it.",
 		Way:  "Use the plugin of the version that runs in the cluster."},
