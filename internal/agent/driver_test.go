@@ -92,7 +92,7 @@ func (d *fakeDriver) enter(ctx context.Context, method, handle string) error {
 	if hang != nil {
 		<-hang
 	}
-	if err == nil && !d.knows(handle) && !strings.HasPrefix(method, "un") {
+	if err == nil && handle != "" && !d.knows(handle) && !strings.HasPrefix(method, "un") {
 		return &driver.Error{Outcome: driver.NotFound, Code: "NotFound", Message: "there is no such volume"}
 	}
 	return err
