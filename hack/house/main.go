@@ -28,9 +28,8 @@ import (
 
 // Limits for product code: the source of the programs, without tests, test tools and generated code.
 const (
-	mostFiles   = 20
-	mostMethods = 47
-	mostLines   = 350
+	mostFiles = 20
+	mostLines = 350
 )
 
 // mostColumns of a line of a document. A row of a table has no limit, and the linter sees to source.
@@ -61,10 +60,9 @@ type text struct {
 }
 
 type house struct {
-	texts   []text
-	files   map[string]int
-	methods map[string]int
-	lines   map[string]int
+	texts []text
+	files map[string]int
+	lines map[string]int
 	// wide are the lines of documents with too many columns.
 	wide []string
 }
@@ -73,7 +71,7 @@ func main() {
 	list := flag.Bool("words", false, "print each line that uses a counted word")
 	only := flag.String("only", "", "count the words of files below this directory only")
 	flag.Parse()
-	h := house{files: map[string]int{}, methods: map[string]int{}, lines: map[string]int{}}
+	h := house{files: map[string]int{}, lines: map[string]int{}}
 	if err := h.read(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, "house:", err)
 		os.Exit(1)
@@ -152,11 +150,6 @@ func (h *house) source(path string, data []byte) error {
 	}
 	h.files[filepath.Dir(path)]++
 	h.lines[path] = strings.Count(string(data), "\n")
-	for _, d := range file.Decls {
-		if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv != nil {
-			h.methods[filepath.Dir(path)+"."+receiver(fn.Recv.List[0].Type)]++
-		}
-	}
 	return nil
 }
 
@@ -168,19 +161,6 @@ func product(path string) bool {
 	return inside && !strings.HasSuffix(path, "_test.go") && !testTool.MatchString(path)
 }
 
-func receiver(t ast.Expr) string {
-	if star, ok := t.(*ast.StarExpr); ok {
-		t = star.X
-	}
-	if index, ok := t.(*ast.IndexExpr); ok {
-		t = index.X
-	}
-	if name, ok := t.(*ast.Ident); ok {
-		return name.Name
-	}
-	return "?"
-}
-
 // sizes prints the largest of each kind and reports whether one is above its limit.
 func (h *house) sizes() bool {
 	failed := false
@@ -188,7 +168,7 @@ func (h *house) sizes() bool {
 		name  string
 		sizes map[string]int
 		most  int
-	}{{"files in package", h.files, mostFiles}, {"methods of", h.methods, mostMethods}, {"lines in", h.lines, mostLines}} {
+	}{{"files in package", h.files, mostFiles}, {"lines in", h.lines, mostLines}} {
 		names := make([]string, 0, len(kind.sizes))
 		for name := range kind.sizes {
 			names = append(names, name)

@@ -169,7 +169,7 @@ func liveState(t *testing.T, c *Controller, node string) *volumesv1alpha1.NodeVo
 // liveAttachment is the attachment as the API server has it; nil when there is none.
 func liveAttachment(t *testing.T, c *Controller, name string) *storagev1.VolumeAttachment {
 	t.Helper()
-	va, err := c.live().readAttachment(t.Context(), name)
+	va, err := c.readAttachment(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,19 +191,19 @@ func TestAnActThatTheAPIServerDoesNotAnswerFailsAndWritesNothingMore(t *testing.
 	goneUser := exclusive.Lock{Holder: "b", User: exclusive.User{Namespace: "default", Name: "gone", UID: "gone"}}
 
 	del := act(func(ctx context.Context, c *Controller, f *decision.Facts, n *decision.Node) error {
-		return c.detacher().delete(ctx, f, n, &n.Attachments[0])
+		return c.deleteAttachment(ctx, f, n, &n.Attachments[0])
 	})
 	confirm := act(func(ctx context.Context, c *Controller, f *decision.Facts, n *decision.Node) error {
-		return c.attacher().confirm(ctx, f, n, &n.Attachments[0])
+		return c.confirmAttached(ctx, f, n, &n.Attachments[0])
 	})
 	freeName := act(func(ctx context.Context, c *Controller, f *decision.Facts, n *decision.Node) error {
-		return c.detacher().freeName(ctx, f, n, &n.Attachments[0])
+		return c.freeName(ctx, f, n, &n.Attachments[0])
 	})
 	attach := act(func(ctx context.Context, c *Controller, f *decision.Facts, n *decision.Node) error {
-		return c.attacher().create(ctx, f, n)
+		return c.createAttachment(ctx, f, n)
 	})
 	take := act(func(ctx context.Context, c *Controller, f *decision.Facts, n *decision.Node) error {
-		taken, err := c.locker().take(ctx, f, n)
+		taken, err := c.takeLock(ctx, f, n)
 		if taken != (err == nil) {
 			t.Errorf("taking the lock of volume %s: taken %t, error %v; want either", f.Volume, taken, err)
 		}
@@ -225,7 +225,7 @@ func TestAnActThatTheAPIServerDoesNotAnswerFailsAndWritesNothingMore(t *testing.
 		{"hold",
 			[]client.Object{attachedTo("va-1", "1")}, nil,
 			func(ctx context.Context, c *Controller, f *decision.Facts, n *decision.Node) error {
-				return c.attachments().hold(ctx, f, n, &n.Attachments[0])
+				return c.hold(ctx, f, n, &n.Attachments[0])
 			}},
 		{"confirm", []client.Object{reported("a"), shared, attachedTo("va-1", "1")}, nil, confirm},
 		{"confirm on a node that was given the lock meanwhile",
@@ -237,7 +237,7 @@ func TestAnActThatTheAPIServerDoesNotAnswerFailsAndWritesNothingMore(t *testing.
 			}, confirm},
 		{"look",
 			[]client.Object{released}, nil, func(ctx context.Context, c *Controller, f *decision.Facts, n *decision.Node) error {
-				return c.live().look(ctx, f, n)
+				return c.readNow(ctx, f, n)
 			}},
 		{"delete beside upstream",
 			[]client.Object{released, attachedTo("va-1", "1"), nodeNamed("a")}, func(f *decision.Facts, _ *decision.Node) {
@@ -263,17 +263,17 @@ func TestAnActThatTheAPIServerDoesNotAnswerFailsAndWritesNothingMore(t *testing.
 			}, freeName},
 		{"forget",
 			[]client.Object{released}, nil, func(ctx context.Context, c *Controller, f *decision.Facts, n *decision.Node) error {
-				return c.detacher().forget(ctx, f, n)
+				return c.forgetEntry(ctx, f, n)
 			}},
 		{"mark",
 			[]client.Object{attached, attachedTo("va-1", "1")}, nil,
 			func(ctx context.Context, c *Controller, f *decision.Facts, n *decision.Node) error {
-				return c.detacher().markDetaching(ctx, f,
+				return c.markDetaching(ctx, f,
 					decision.Step{Act: decision.MarkDetaching, Node: n, Attachment: &n.Attachments[0]})
 			}},
 		{"mark as lost",
 			[]client.Object{attached}, nil, func(ctx context.Context, c *Controller, f *decision.Facts, n *decision.Node) error {
-				return c.detacher().markLost(ctx, f, n)
+				return c.markLost(ctx, f, n)
 			}},
 		{"take the lock", nil, oneNode(handshake.Lock{}), take},
 		{"move the lock", []client.Object{lockObject("v", toB), reported("b")}, oneNode(toB.Handshake()), take},
@@ -285,7 +285,7 @@ func TestAnActThatTheAPIServerDoesNotAnswerFailsAndWritesNothingMore(t *testing.
 		{"end a move", []client.Object{lockObject("v", fromB), reported("b")}, func(f *decision.Facts, n *decision.Node) {
 			f.Exclusive, f.Lock, n.Wanted = true, fromB.Handshake(), nil
 		}, func(ctx context.Context, c *Controller, f *decision.Facts, _ *decision.Node) error {
-			return c.locker().finishMove(ctx, f)
+			return c.finishMove(ctx, f)
 		}},
 		{"release", []client.Object{intent}, nil,
 			func(ctx context.Context, c *Controller, _ *decision.Facts, n *decision.Node) error {

@@ -12,58 +12,33 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/attachment/capacity"
 	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/controller/volume"
-	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=volumeattachments,verbs=get;create;patch;delete
-
-// attacher attaches volumes, and lets nodes use them.
-type attacher struct {
-	client      client.Client
-	reader      client.Reader
-	writer      *nodestate.Writer
-	protocol    handshake.Protocol
-	clock       clock.PassiveClock
-	attachTimes *attachTimes
-	own         *ownWrites
-	gate        capacity.Gate
-	locker      locker
-	live        liveReader
-	changes     attachmentWriter
-}
-
-func (c *Controller) attacher() attacher {
-	return attacher{
-		client: c.Client, reader: c.Reader, writer: c.Writer, protocol: c.Protocol, clock: c.Clock,
-		attachTimes: &c.attachTimes, own: &c.ownWrites,
-		gate: c.gate(), locker: c.locker(), live: c.live(), changes: c.attachments(),
-	}
-}
 
 // gate keeps the controller within the nodes' limits.
 func (c *Controller) gate() capacity.Gate { return capacity.Gate{Client: c.Client, Limits: &c.limits} }
 
 // attach creates the attachment where the node has capacity for it.
-func (at attacher) attach(ctx context.Context, f *decision.Facts, n *decision.Node) error {
-	return at.gate.Attach(ctx, f, n, at.create)
+func (c *Controller) attach(ctx context.Context, f *decision.Facts, n *decision.Node) error {
+	return c.gate().Attach(ctx, f, n, c.createAttachment)
 }
 
-// create makes the attachment under upstream's name, held from the start. The driver's attacher carries it out.
-func (at attacher) create(ctx context.Context, f *decision.Facts, n *decision.Node) error {
+// createAttachment makes the attachment under upstream's name, held from the start. The driver's attacher carries it
+// out.
+func (c *Controller) createAttachment(ctx context.Context, f *decision.Facts, n *decision.Node) error {
 	entry := decision.EntryOf(f, n.Candidate())
-	if waitForRoom(n, entry.Namespace, nodestate.RoomFor(at.writer.Known(ctx, n.Name), entry)) {
+	if waitForRoom(n, entry.Namespace, nodestate.RoomFor(c.Writer.Known(ctx, n.Name), entry)) {
 		return nil
 	}
-	taken, err := at.locker.take(ctx, f, n)
+	taken, err := c.takeLock(ctx, f, n)
 	if err != nil || !taken {
 		return err
 	}
@@ -71,7 +46,7 @@ func (at attacher) create(ctx context.Context, f *decision.Facts, n *decision.No
 		ObjectMeta: metav1.ObjectMeta{
 			Name: volume.AttachmentName(f.Driver, f.VolumeHandle, n.Name),
 			Annotations: map[string]string{
-				volumesv1alpha1.HoldAnnotation: at.changes.now(), volumesv1alpha1.VolumeNameAnnotation: f.Volume,
+				volumesv1alpha1.HoldAnnotation: c.holdValue(), volumesv1alpha1.VolumeNameAnnotation: f.Volume,
 			},
 		},
 		Spec: storagev1.VolumeAttachmentSpec{
@@ -79,21 +54,21 @@ func (at attacher) create(ctx context.Context, f *decision.Facts, n *decision.No
 			Source: n.Candidate().Result.Source.Attachment,
 		},
 	}
-	err = at.client.Create(ctx, va)
+	err = c.Client.Create(ctx, va)
 	if apierrors.IsAlreadyExists(err) {
-		return at.adopt(ctx, f, n, va.Name)
+		return c.adoptAttachment(ctx, f, n, va.Name)
 	}
 	if err != nil {
 		return fmt.Errorf("creating attachment %s: %w", va.Name, err)
 	}
-	at.own.note("", va)
+	c.ownWrites.note("", va)
 	n.AddAttachment(va)
 	return nil
 }
 
-// adopt takes an attachment that was there first into the facts; the next decision says what it is good for.
-func (at attacher) adopt(ctx context.Context, f *decision.Facts, n *decision.Node, name string) error {
-	va, err := at.live.readAttachment(ctx, name)
+// adoptAttachment takes an attachment that was there first into the facts; the next decision says what it is good for.
+func (c *Controller) adoptAttachment(ctx context.Context, f *decision.Facts, n *decision.Node, name string) error {
+	va, err := c.readAttachment(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -108,5 +83,5 @@ func (at attacher) adopt(ctx context.Context, f *decision.Facts, n *decision.Nod
 		return nil
 	}
 	n.AddAttachment(va)
-	return noteOther(ctx, at.client, f, ptr.Deref(va.Spec.Source.PersistentVolumeName, ""))
+	return noteOther(ctx, c.Client, f, ptr.Deref(va.Spec.Source.PersistentVolumeName, ""))
 }

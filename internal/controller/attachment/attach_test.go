@@ -34,7 +34,7 @@ func TestAnAttachmentIsMadeForTheNodeAndTheVolumeAndHeldFromTheStart(t *testing.
 	c, _ := over(t, reported("a"))
 	f, n := factsOf(t, c)
 	f.Exclusive = true
-	if err := c.attacher().create(t.Context(), f, n); err != nil || n.Wait != nil {
+	if err := c.createAttachment(t.Context(), f, n); err != nil || n.Wait != nil {
 		t.Fatalf("attaching volume v to node a: error %v, wait %+v; want neither", err, n.Wait)
 	}
 	va := liveAttachment(t, c, volume.AttachmentName("d", "h", "a"))
@@ -60,7 +60,7 @@ func TestNothingIsAttachedForWhichTheLockCannotBeTaken(t *testing.T) {
 	c, _ := over(t, lockObject("v", exclusive.Lock{Holder: "b"}), entryIn(reported("b"), isThere, "2", ""))
 	f, n := factsOf(t, c)
 	f.Exclusive, f.Lock = true, lockOn("b")
-	if err := c.attacher().create(t.Context(), f, n); err != nil || n.Wait == nil || len(n.Attachments) > 0 {
+	if err := c.createAttachment(t.Context(), f, n); err != nil || n.Wait == nil || len(n.Attachments) > 0 {
 		t.Errorf("attaching volume v, locked by node b, to node a: wait %+v, attachments %v, error %v; want a wait alone",
 			n.Wait, n.Attachments, err)
 	}
@@ -83,7 +83,7 @@ func TestAnAttachmentThatWasThereFirst(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			c, _ := over(t, test.is)
 			f, n := factsOf(t, c)
-			if err := c.attacher().create(t.Context(), f, n); err != nil {
+			if err := c.createAttachment(t.Context(), f, n); err != nil {
 				t.Fatal(err)
 			}
 			if taken := n.AttachmentOf("2") != nil; taken != test.taken || taken == (n.Wait != nil) {
@@ -100,7 +100,7 @@ func TestAnAttachmentThatWasThereFirst(t *testing.T) {
 		f, n := factsOf(t, c)
 		none, _ := over(t)
 		c.Reader = none.Client
-		if err := c.attacher().create(t.Context(), f, n); err != nil || n.Wait == nil || len(n.Attachments) > 0 {
+		if err := c.createAttachment(t.Context(), f, n); err != nil || n.Wait == nil || len(n.Attachments) > 0 {
 			t.Errorf("attaching volume v while the old attachment goes: wait %+v, attachments %v, error %v; want a wait alone",
 				n.Wait, n.Attachments, err)
 		}
@@ -134,7 +134,7 @@ func TestAnAttachmentIsChangedOnlyAsItWasDecidedOn(t *testing.T) {
 			f, n := factsOf(t, c)
 			a := n.Attachments[0]
 			test.other(t, c)
-			if err := c.attachments().hold(t.Context(), f, n, &a); err != nil {
+			if err := c.hold(t.Context(), f, n, &a); err != nil {
 				t.Fatal(err)
 			}
 			if n.Attachments[0].Held != test.held || (n.Wait == nil) != test.held {
@@ -167,7 +167,7 @@ func TestAChangeNamesTheAttachmentThatItIsMeantFor(t *testing.T) {
 		},
 	})
 	a := n.Attachments[0]
-	if err := c.attachments().hold(t.Context(), f, n, &a); err != nil {
+	if err := c.hold(t.Context(), f, n, &a); err != nil {
 		t.Fatal(err)
 	}
 	for _, part := range []string{"va-1 ", `"uid":"1"`, `"resourceVersion":"` + a.ResourceVersion + `"`} {
@@ -183,7 +183,7 @@ func TestAnAttachmentThatCannotBeCreatedIsAnError(t *testing.T) {
 	c.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
 		Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return errDown },
 	})
-	if err := c.attacher().attach(t.Context(), f, n); !errors.Is(err, errDown) {
+	if err := c.attach(t.Context(), f, n); !errors.Is(err, errDown) {
 		t.Errorf("attaching volume v to node a: error %v, expected %v", err, errDown)
 	}
 }
@@ -200,7 +200,7 @@ func TestAttachedIsNotWrittenWhileTheUsersOfTheVolumeAreUnknown(t *testing.T) {
 			return w.List(ctx, list, opts...)
 		},
 	})
-	if err := c.attacher().confirm(t.Context(), f, n, &n.Attachments[0]); !errors.Is(err, errDown) {
+	if err := c.confirmAttached(t.Context(), f, n, &n.Attachments[0]); !errors.Is(err, errDown) {
 		t.Errorf("confirming volume v on node a: error %v, expected %v", err, errDown)
 	}
 	if e := handshake.AttachmentOf(liveState(t, c, "a"), "v"); e != nil {

@@ -81,29 +81,18 @@ func (a *ownWrites) forget(name string) {
 	delete(a.last, name)
 }
 
-// attachmentWriter changes and deletes VolumeAttachments.
-type attachmentWriter struct {
-	client client.Client
-	clock  clock.PassiveClock
-	own    *ownWrites
-}
-
-func (c *Controller) attachments() attachmentWriter {
-	return attachmentWriter{client: c.Client, clock: c.Clock, own: &c.ownWrites}
-}
-
 // hold makes a foreign attachment one that we count on. It counts only if the answer is not terminating.
-func (w attachmentWriter) hold(ctx context.Context, f *decision.Facts, n *decision.Node, a *decision.Attachment) error {
-	return w.patchAttachment(ctx, n, a, map[string]any{
+func (c *Controller) hold(ctx context.Context, f *decision.Facts, n *decision.Node, a *decision.Attachment) error {
+	return c.patchAttachment(ctx, n, a, map[string]any{
 		"annotations": map[string]string{
-			volumesv1alpha1.HoldAnnotation: w.now(), volumesv1alpha1.VolumeNameAnnotation: f.Volume,
+			volumesv1alpha1.HoldAnnotation: c.holdValue(), volumesv1alpha1.VolumeNameAnnotation: f.Volume,
 		},
 	})
 }
 
 // patchAttachment changes an attachment's metadata under the UID and the resourceVersion that were decided on, and
 // takes the answer over. If another writer was first, the node waits for the event.
-func (w attachmentWriter) patchAttachment(
+func (c *Controller) patchAttachment(
 	ctx context.Context, n *decision.Node, a *decision.Attachment, metadata map[string]any,
 ) error {
 	metadata["uid"], metadata["resourceVersion"] = a.UID, a.ResourceVersion
@@ -112,7 +101,7 @@ func (w attachmentWriter) patchAttachment(
 		return fmt.Errorf("encoding the change of attachment %s: %w", a.Name, err)
 	}
 	va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: a.Name}}
-	err = w.client.Patch(ctx, va, client.RawPatch(types.MergePatchType, body))
+	err = c.Client.Patch(ctx, va, client.RawPatch(types.MergePatchType, body))
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		n.SetWait("", "")
 		return nil
@@ -120,21 +109,21 @@ func (w attachmentWriter) patchAttachment(
 	if err != nil {
 		return fmt.Errorf("changing attachment %s: %w", a.Name, err)
 	}
-	w.own.note(a.ResourceVersion, va)
+	c.ownWrites.note(a.ResourceVersion, va)
 	n.AddAttachment(va)
 	return nil
 }
 
-func (w attachmentWriter) now() string { return w.clock.Now().UTC().Format(time.RFC3339) }
+func (c *Controller) holdValue() string { return c.Clock.Now().UTC().Format(time.RFC3339) }
 
 // sendDelete deletes the attachment as it was decided on. If another writer was first, the node waits for the event.
-func (w attachmentWriter) sendDelete(ctx context.Context, n *decision.Node, a *decision.Attachment) error {
-	err := w.client.Delete(ctx, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: a.Name}},
+func (c *Controller) sendDelete(ctx context.Context, n *decision.Node, a *decision.Attachment) error {
+	err := c.Client.Delete(ctx, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: a.Name}},
 		client.Preconditions{UID: ptr.To(a.UID), ResourceVersion: ptr.To(a.ResourceVersion)})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("deleting attachment %s: %w", a.Name, err)
 	}
-	w.own.note(a.ResourceVersion, terminating(a, w.clock.Now()))
+	c.ownWrites.note(a.ResourceVersion, terminating(a, c.Clock.Now()))
 	n.SetWait("", "")
 	return nil
 }

@@ -116,7 +116,7 @@ func (x *fixture) objects() []client.Object {
 func TestWhatAPassStartsFromIsInTheCacheAlone(t *testing.T) {
 	x := newFixture()
 	c := onlyCached(t, x.objects()...)
-	f, err := c.gatherer().gather(t.Context(), volume.UniqueNameOf(x.pv))
+	f, err := c.gather(t.Context(), volume.UniqueNameOf(x.pv))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func TestAChangeFindsItsVolumesInTheCacheAlone(t *testing.T) {
 	nodes["c"].Status.VolumesAttached = []corev1.AttachedVolume{{Name: corev1.UniqueVolumeName(volume.UniqueNameOf(x.pv))}}
 	policies := func(c *Controller) wake {
 		return func(ctx context.Context, _, _ client.Object, q queue) {
-			c.enqueuer().policiesChanged(ctx, event.GenericEvent{}, q)
+			c.policiesChanged(ctx, event.GenericEvent{}, q)
 		}
 	}
 	for _, change := range []struct {
@@ -162,16 +162,16 @@ func TestAChangeFindsItsVolumesInTheCacheAlone(t *testing.T) {
 		of   func(*Controller) wake
 		is   client.Object
 	}{
-		{"of the claim", func(c *Controller) wake { return c.enqueuer().pvcChanged }, x.claim},
-		{"of an intent", func(c *Controller) wake { return c.enqueuer().intentChanged }, x.intent},
-		{"of an attachment", func(c *Controller) wake { return c.enqueuer().attachmentChanged }, attached},
-		{"of the driver", func(c *Controller) wake { return c.enqueuer().csiDriverChanged }, x.driver},
-		{"of a node's drivers", func(c *Controller) wake { return c.enqueuer().csiNodeChanged }, x.csiNode},
-		{"of a pod", func(c *Controller) wake { return c.enqueuer().podChanged }, x.pod},
+		{"of the claim", func(c *Controller) wake { return c.pvcChanged }, x.claim},
+		{"of an intent", func(c *Controller) wake { return c.intentChanged }, x.intent},
+		{"of an attachment", func(c *Controller) wake { return c.attachmentChanged }, attached},
+		{"of the driver", func(c *Controller) wake { return c.csiDriverChanged }, x.driver},
+		{"of a node's drivers", func(c *Controller) wake { return c.csiNodeChanged }, x.csiNode},
+		{"of a pod", func(c *Controller) wake { return c.podChanged }, x.pod},
 		{"of the policies", policies, nil},
-		{"of a node that an intent is for", func(c *Controller) wake { return c.enqueuer().nodeChanged }, nodes["a"]},
-		{"of a node whose state lists it", func(c *Controller) wake { return c.enqueuer().nodeChanged }, nodes["b"]},
-		{"of a node whose kubelet lists it", func(c *Controller) wake { return c.enqueuer().nodeChanged }, nodes["c"]},
+		{"of a node that an intent is for", func(c *Controller) wake { return c.nodeChanged }, nodes["a"]},
+		{"of a node whose state lists it", func(c *Controller) wake { return c.nodeChanged }, nodes["b"]},
+		{"of a node whose kubelet lists it", func(c *Controller) wake { return c.nodeChanged }, nodes["c"]},
 	} {
 		t.Run(change.name, func(t *testing.T) {
 			c := onlyCached(t, append(x.objects(), nodes["c"])...)

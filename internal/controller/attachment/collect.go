@@ -13,40 +13,42 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// collect deletes the lock of a volume that is gone. It first moves the lock to no node, which fences its last
+// collectLock deletes the lock of a volume that is gone. It first moves the lock to no node, which fences its last
 // holder, and deletes it if that is still so. If its holder is not ready for that, an event starts the next try. At
 // the start each lock is checked once.
-func (l locker) collect(ctx context.Context, f *decision.Facts) error {
+func (c *Controller) collectLock(ctx context.Context, f *decision.Facts) error {
 	if !decision.Collectable(f) {
 		return nil
 	}
-	lock, err := l.store.Read(ctx, f.Volume)
+	lock, err := c.Locks.Read(ctx, f.Volume)
 	if err != nil {
 		return err
 	}
 	if f.Lock = lock.Handshake(); !f.Lock.Exists {
 		return nil
 	}
-	lock, free, err := l.giveUp(ctx, f, lock)
+	lock, free, err := c.giveUpLock(ctx, f, lock)
 	if err != nil || !free {
 		return err
 	}
 	fenced := false
 	if lock.MovedFrom != "" {
-		if fenced, err = l.fenceHolder(ctx, f, &decision.Node{}); err != nil {
+		if fenced, err = c.fenceHolder(ctx, f, &decision.Node{}); err != nil {
 			return err
 		}
 	}
-	if l.protocol.MayCollectLock(f.Lock, fenced) != handshake.GuardNone {
+	if c.Protocol.MayCollectLock(f.Lock, fenced) != handshake.GuardNone {
 		return nil
 	}
-	_, _, err = l.store.Swap(ctx, f.Volume, lock, exclusive.Lock{})
+	_, _, err = c.Locks.Swap(ctx, f.Volume, lock, exclusive.Lock{})
 	return err
 }
 
-// giveUp moves the lock to no node and reports whether that is done; it may have to wait. It first finishes a move
+// giveUpLock moves the lock to no node and reports whether that is done; it may have to wait. It first finishes a move
 // that is under way.
-func (l locker) giveUp(ctx context.Context, f *decision.Facts, lock exclusive.Lock) (exclusive.Lock, bool, error) {
+func (c *Controller) giveUpLock(
+	ctx context.Context, f *decision.Facts, lock exclusive.Lock,
+) (exclusive.Lock, bool, error) {
 	nobody := &decision.Node{}
 	if lock.Holder == "" {
 		return lock, true, nil
@@ -54,12 +56,12 @@ func (l locker) giveUp(ctx context.Context, f *decision.Facts, lock exclusive.Lo
 	if lock.MovedFrom != "" {
 		var fenced bool
 		var err error
-		if lock, fenced, err = l.fence(ctx, f, nobody, lock); !fenced || err != nil {
+		if lock, fenced, err = c.fenceLock(ctx, f, nobody, lock); !fenced || err != nil {
 			return lock, false, err
 		}
 	}
-	if free, err := l.mayLeave(ctx, f, nobody, lock); err != nil || !free {
+	if free, err := c.lockMayLeave(ctx, f, nobody, lock); err != nil || !free {
 		return lock, false, err
 	}
-	return l.swap(ctx, f, nobody, lock, exclusive.Lock{MovedFrom: lock.Holder})
+	return c.swapLock(ctx, f, nobody, lock, exclusive.Lock{MovedFrom: lock.Holder})
 }

@@ -47,7 +47,7 @@ func TestACollectedLockFencesItsLastHolder(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, _ := over(t, append(test.objects, lockObject(gone, test.lock))...)
-			if err := c.locker().collect(t.Context(),
+			if err := c.collectLock(t.Context(),
 				&decision.Facts{Volume: gone, Lock: handshake.Lock{Exists: true}}); err != nil {
 				t.Fatal(err)
 			}
@@ -81,7 +81,7 @@ func TestALockThatIsTakenJustBeforeItIsDeletedStays(t *testing.T) {
 			return w.Update(ctx, o, opts...)
 		},
 	})
-	if err := c.locker().collect(t.Context(),
+	if err := c.collectLock(t.Context(),
 		&decision.Facts{Volume: gone, Lock: handshake.Lock{Exists: true}}); err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestAFreeLockIsTakenByOneWrite(t *testing.T) {
 	c, _ := over(t, lockObject(gone, exclusive.Lock{}))
 	n := on("b", wanted("i"))
 	f := &decision.Facts{Volume: gone, Exclusive: true, Lock: handshake.Lock{Exists: true}, Nodes: []*decision.Node{n}}
-	if taken, err := c.locker().take(t.Context(), f, n); !taken || err != nil {
+	if taken, err := c.takeLock(t.Context(), f, n); !taken || err != nil {
 		t.Fatalf("taking the free lock of volume %s for node b: taken %t, error %v; want it taken", gone, taken, err)
 	}
 	left, err := c.Locks.Read(t.Context(), gone)

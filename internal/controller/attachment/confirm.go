@@ -24,37 +24,39 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// confirm writes Attached: from then on the node may use the volume. Everything is read in the order that the
+// confirmAttached writes Attached: from then on the node may use the volume. Everything is read in the order that the
 // protocol asks for, the node's state, then live the lock and the attachment, and written at that version of the state.
-func (at attacher) confirm(ctx context.Context, f *decision.Facts, n *decision.Node, a *decision.Attachment) error {
-	taken, err := at.locker.take(ctx, f, n)
+func (c *Controller) confirmAttached(
+	ctx context.Context, f *decision.Facts, n *decision.Node, a *decision.Attachment,
+) error {
+	taken, err := c.takeLock(ctx, f, n)
 	if err != nil || !taken {
 		return err
 	}
 	entry := decision.EntryOf(f, n.Candidate())
 	guard := handshake.GuardNone
-	nvs, err := at.writer.Apply(ctx, n.Name, func(
+	nvs, err := c.Writer.Apply(ctx, n.Name, func(
 		ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState,
 	) (nodestate.Change, error) {
 		state := handshake.NodeOf(nvs, f.Volume)
-		user, err := nodestate.UserElsewhere(ctx, at.client, n.Name, f.Volume)
+		user, err := nodestate.UserElsewhere(ctx, c.Client, n.Name, f.Volume)
 		if err != nil {
 			return nil, err
 		}
-		if guard = at.protocol.MayBringIn(f.Exclusive, user != ""); guard != handshake.GuardNone {
+		if guard = c.Protocol.MayBringIn(f.Exclusive, user != ""); guard != handshake.GuardNone {
 			return nil, nil
 		}
-		lock, va, err := at.readForConfirm(ctx, f, nvs, a)
+		lock, va, err := c.readForConfirm(ctx, f, nvs, a)
 		if err != nil {
 			return nil, err
 		}
-		exclusive, err := at.readExclusive(ctx, f, n)
+		exclusive, err := c.readExclusive(ctx, f, n)
 		if err != nil {
 			return nil, err
 		}
-		guard = at.protocol.MayWriteAttached(state, n.Name, exclusive, lock, handshake.AttachmentFrom(va))
+		guard = c.Protocol.MayWriteAttached(state, n.Name, exclusive, lock, handshake.AttachmentFrom(va))
 		if guard == handshake.GuardNone && lock.Exists {
-			guard, err = at.freeElsewhere(ctx, f, n)
+			guard, err = c.freeElsewhere(ctx, f, n)
 		}
 		if err != nil {
 			return nil, err
@@ -80,7 +82,7 @@ func (at attacher) confirm(ctx context.Context, f *decision.Facts, n *decision.N
 		return fmt.Errorf("writing Attached: %w", err)
 	}
 	n.Observe(nvs, f.Volume)
-	at.attachTimes.attached(f.Driver, at.clock.Now())
+	c.attachTimes.attached(f.Driver, c.Clock.Now())
 	if guard != handshake.GuardNone || decision.Stale(f, n, n.Candidate()) {
 		n.SetWait("", "")
 	}
@@ -108,16 +110,16 @@ func waitForRoom(n *decision.Node, namespace string, err error) bool {
 
 // readForConfirm reads the lock and then the attachment. A driver without attach has one that is made up: the entry's
 // own UID or a new one, under which the node's flags speak of this stay of the volume.
-func (at attacher) readForConfirm(
+func (c *Controller) readForConfirm(
 	ctx context.Context, f *decision.Facts, nvs *volumesv1alpha1.NodeVolumeState, a *decision.Attachment,
 ) (handshake.Lock, *storagev1.VolumeAttachment, error) {
-	live, err := at.locker.store.Read(ctx, f.Volume)
+	live, err := c.Locks.Read(ctx, f.Volume)
 	if err != nil {
 		return handshake.Lock{}, nil, err
 	}
 	lock := live.Handshake()
 	if a != nil {
-		va, err := at.live.readAttachment(ctx, a.Name)
+		va, err := c.readAttachment(ctx, a.Name)
 		return lock, va, err
 	}
 	va := &storagev1.VolumeAttachment{Status: storagev1.VolumeAttachmentStatus{Attached: true}}
@@ -131,7 +133,7 @@ func (at attacher) readForConfirm(
 }
 
 // readExclusive reads the access modes live where the cache shows a volume that several nodes may have.
-func (at attacher) readExclusive(ctx context.Context, f *decision.Facts, n *decision.Node) (bool, error) {
+func (c *Controller) readExclusive(ctx context.Context, f *decision.Facts, n *decision.Node) (bool, error) {
 	if f.Exclusive {
 		return true, nil
 	}
@@ -140,7 +142,7 @@ func (at attacher) readExclusive(ctx context.Context, f *decision.Facts, n *deci
 		return false, nil
 	}
 	pv := &corev1.PersistentVolume{}
-	err := at.reader.Get(ctx, key, pv)
+	err := c.Reader.Get(ctx, key, pv)
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
@@ -153,12 +155,12 @@ func (at attacher) readExclusive(ctx context.Context, f *decision.Facts, n *deci
 // freeElsewhere refuses while the volume has an attachment to another node that has to do with it. The lock was read
 // before. A leader that took the volume for a shared one, and has yet to write Attached there, had seen that
 // attachment; to delete it is to write that node's state.
-func (at attacher) freeElsewhere(ctx context.Context, f *decision.Facts, n *decision.Node) (handshake.Guard, error) {
+func (c *Controller) freeElsewhere(ctx context.Context, f *decision.Facts, n *decision.Node) (handshake.Guard, error) {
 	for _, m := range f.Nodes {
 		if m == n {
 			continue
 		}
-		va, err := at.live.readAttachments(ctx, f, m)
+		va, err := c.readAttachments(ctx, f, m)
 		if err != nil || !va.Gone() {
 			return handshake.GuardAttachmentGone, err
 		}

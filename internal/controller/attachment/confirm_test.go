@@ -75,7 +75,7 @@ func TestWhatIsCheckedBeforeANodeMayUseAVolume(t *testing.T) {
 			if test.given != nil {
 				test.given(f, n)
 			}
-			if err := c.attacher().confirm(t.Context(), f, n, &n.Attachments[0]); err != nil {
+			if err := c.confirmAttached(t.Context(), f, n, &n.Attachments[0]); err != nil {
 				t.Fatal(err)
 			}
 			if attached := n.State.Entry.State == handshake.Attached && n.State.Entry.UID == "1"; attached != test.want {
@@ -93,7 +93,7 @@ func TestTheAccessModesCountAsTheyAre(t *testing.T) {
 	c, _ := over(t, reported("a"), usableBy(corev1.ReadWriteOnce), attachedTo("va-1", "1"))
 	behind(t, c, reported("a"), usableBy(corev1.ReadWriteMany), attachedTo("va-1", "1"))
 	n := on("a", wanted("i"), va("1", "held", "attached"))
-	if err := c.attacher().confirm(t.Context(),
+	if err := c.confirmAttached(t.Context(),
 		&decision.Facts{Volume: "v", AttachRequired: true, Nodes: []*decision.Node{n}}, n,
 		&n.Attachments[0]); err != nil || n.State.Entry.State != handshake.Absent {
 		t.Errorf("entry of volume v on node a: %+v, error %v; want none, as the live access modes allow one node",
@@ -106,7 +106,7 @@ func TestARefusedNodeGetsTheHolderOfTheLock(t *testing.T) {
 		exclusive.Lock{Holder: "b"}))
 	n := on("a", wanted("i"), va("1", "held", "attached"))
 	f := &decision.Facts{Volume: "v", Exclusive: true, AttachRequired: true, Lock: lockOn("a"), Nodes: []*decision.Node{n}}
-	if err := c.attacher().confirm(t.Context(), f, n, &n.Attachments[0]); err != nil || f.Lock.Holder != "b" {
+	if err := c.confirmAttached(t.Context(), f, n, &n.Attachments[0]); err != nil || f.Lock.Holder != "b" {
 		t.Errorf("lock of volume v in the facts: %+v, error %v; want holder b", f.Lock, err)
 	}
 }
@@ -120,7 +120,7 @@ func TestAnEntryIsWrittenOnlyIfItChanges(t *testing.T) {
 		c, _ := over(t, state, usableBy(corev1.ReadWriteMany), attachedTo("va-1", "1"))
 		before := liveState(t, c, "a").ResourceVersion
 		f, n := factsOf(t, c)
-		if err := c.attacher().confirm(t.Context(), f, n, &n.Attachments[0]); err != nil || n.Wait != nil {
+		if err := c.confirmAttached(t.Context(), f, n, &n.Attachments[0]); err != nil || n.Wait != nil {
 			t.Fatalf("confirming volume v on node a: error %v, wait %+v; want neither", err, n.Wait)
 		}
 		after := liveState(t, c, "a")
@@ -137,7 +137,7 @@ func TestAConfirmThatTheCacheDoesNotShowYetIsNotRepeated(t *testing.T) {
 	c, _ := over(t, reported("a"), usableBy(corev1.ReadWriteMany), now)
 	f, n := factsOf(t, c)
 	n.Attachments[0].PublishContext = map[string]string{"device": "as it was"}
-	if err := c.attacher().confirm(t.Context(), f, n, &n.Attachments[0]); err != nil || n.Wait == nil ||
+	if err := c.confirmAttached(t.Context(), f, n, &n.Attachments[0]); err != nil || n.Wait == nil ||
 		n.Entry.PublishContext["device"] != "as it is" {
 		t.Errorf("volume v on node a: wait %+v, entry %+v, error %v; want a wait and the live publish context", n.Wait,
 			n.Entry, err)
@@ -149,7 +149,7 @@ func TestAFullNodeStateIsReported(t *testing.T) {
 	full.Annotations = map[string]string{"large": strings.Repeat("x", nodestate.SizeLimit)}
 	c, _ := over(t, full, usableBy(corev1.ReadWriteMany), attachedTo("va-1", "1"))
 	f, n := factsOf(t, c)
-	err := c.attacher().confirm(t.Context(), f, n, &n.Attachments[0])
+	err := c.confirmAttached(t.Context(), f, n, &n.Attachments[0])
 	if err != nil || n.Wait == nil || n.Wait.Reason != volumesv1alpha1.ReasonNodeStateTooLarge ||
 		!strings.Contains(n.Wait.Message, "node a") {
 		t.Errorf("volume v on node a, whose node state is full: wait %+v, error %v; want reason %s and the name of the node",
@@ -163,7 +163,7 @@ func TestWhileADriverGetsVolumesAttachedTheOthersAreNotCalledSlow(t *testing.T) 
 	next := intentNamed("next").Object
 	c.attachTimes.left(next, "d", true, now.Now())
 	now.SetTime(now.Now().Add(slow))
-	if err := c.attacher().confirm(t.Context(), f, n, &n.Attachments[0]); err != nil {
+	if err := c.confirmAttached(t.Context(), f, n, &n.Attachments[0]); err != nil {
 		t.Fatal(err)
 	}
 	if c.attachTimes.left(next, "d", true, now.Now()) == 0 {
@@ -193,7 +193,7 @@ func TestADriverWithoutAttachIsConfirmedUnderAUIDThatStays(t *testing.T) {
 			c, _ := over(t, test.state, usableBy(corev1.ReadWriteMany))
 			f, n := factsOf(t, c)
 			f.AttachRequired = false
-			if err := c.attacher().confirm(t.Context(), f, n, nil); err != nil {
+			if err := c.confirmAttached(t.Context(), f, n, nil); err != nil {
 				t.Fatal(err)
 			}
 			e := handshake.AttachmentOf(liveState(t, c, "a"), "v")
@@ -211,7 +211,7 @@ func TestADriverWithoutAttachIsNotConfirmedOnANodeWithoutAState(t *testing.T) {
 	c, _ := over(t, usableBy(corev1.ReadWriteMany))
 	f, n := factsOf(t, c)
 	f.AttachRequired = false
-	if err := c.attacher().confirm(t.Context(), f, n, nil); err != nil || n.State.Exists || n.Wait == nil {
+	if err := c.confirmAttached(t.Context(), f, n, nil); err != nil || n.State.Exists || n.Wait == nil {
 		t.Errorf("node a without a state: %+v, wait %+v, error %v; want no state and a wait", n.State, n.Wait, err)
 	}
 }
@@ -245,7 +245,7 @@ func TestAVolumeIsNotUsedOnOneNodeWhileItIsAttachedToAnother(t *testing.T) {
 			f := &decision.Facts{Volume: "v", Exclusive: true, AttachRequired: true, Lock: lockOn("a"),
 				Nodes: []*decision.Node{n, on("b",
 					va("2", "terminating"))}}
-			if err := c.attacher().confirm(t.Context(), f, n, &n.Attachments[0]); err != nil {
+			if err := c.confirmAttached(t.Context(), f, n, &n.Attachments[0]); err != nil {
 				t.Fatal(err)
 			}
 			if attached := n.State.Entry.State == handshake.Attached; attached != test.want {
@@ -263,7 +263,7 @@ func TestANodeDoesNotGetAVolumeThatStillHasAnotherSingleUser(t *testing.T) {
 	f, n := factsOf(t, c)
 	f.Exclusive, f.SingleUser, f.Lock = true, true, lock.Handshake()
 	n.Wanted[0].Object.UID = "uid-i"
-	err := c.attacher().confirm(t.Context(), f, n, &n.Attachments[0])
+	err := c.confirmAttached(t.Context(), f, n, &n.Attachments[0])
 	if err != nil || n.State.Entry.State != handshake.Absent || n.Wait == nil {
 		t.Errorf("volume v, whose single user is intent other: entry %+v, wait %+v, error %v; want no entry and a wait",
 			n.State.Entry, n.Wait, err)

@@ -120,7 +120,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 // pass reconciles one volume. It returns after how long to reconcile again.
 func (c *Controller) pass(ctx context.Context, volumeName string) (time.Duration, error) {
-	f, err := c.gatherer().gather(ctx, volumeName)
+	f, err := c.gather(ctx, volumeName)
 	if err != nil {
 		return 0, err
 	}
@@ -148,10 +148,10 @@ func (c *Controller) pass(ctx context.Context, volumeName string) (time.Duration
 			}
 		}
 	}
-	failures = append(failures, c.locker().finishMove(ctx, f), c.locker().collect(ctx, f))
+	failures = append(failures, c.finishMove(ctx, f), c.collectLock(ctx, f))
 	due, err := c.awaitEvidence(ctx, f)
-	failures = append(failures, err, c.gatherer().gatherHolders(ctx, f))
-	wait, err := c.reporter().report(ctx, f)
+	failures = append(failures, err, c.gatherHolders(ctx, f))
+	wait, err := c.report(ctx, f)
 	wait = sooner(wait, due)
 	if err := errors.Join(append(failures, err)...); err != nil {
 		return 0, err
@@ -178,7 +178,7 @@ func (c *Controller) awaitEvidence(ctx context.Context, f *decision.Facts) (time
 	var wait time.Duration
 	var failures []error
 	for _, n := range f.Nodes {
-		due, err := c.outages().await(ctx, n, decision.EvidenceDue(f, c.Protocol, n))
+		due, err := c.watchOutage(ctx, n, decision.EvidenceDue(f, c.Protocol, n))
 		wait, failures = sooner(wait, due), append(failures, err)
 		wait = sooner(wait, decision.UnheardDue(f, c.Protocol, n))
 	}
@@ -193,34 +193,34 @@ func (c *Controller) act(ctx context.Context, f *decision.Facts, s decision.Step
 	case decision.ReleaseUnheard:
 		return c.releaseUnheard(ctx, f, s.Node, s.Intents)
 	case decision.ReadState:
-		return c.live().look(ctx, f, s.Node)
+		return c.readNow(ctx, f, s.Node)
 	case decision.MarkLost:
-		return c.detacher().markLost(ctx, f, s.Node)
+		return c.markLost(ctx, f, s.Node)
 	case decision.MarkDetaching:
-		return c.detacher().markDetaching(ctx, f, s)
+		return c.markDetaching(ctx, f, s)
 	case decision.Discard:
-		return c.detacher().discard(ctx, f, s)
+		return c.discard(ctx, f, s)
 	case decision.Unlist:
-		return c.kubeletLists().unlist(ctx, f, s.Node)
+		return c.unlistVolume(ctx, f, s.Node)
 	case decision.Ask:
-		return c.kubeletLists().ask(ctx, f, s.Node)
+		return c.askAgent(ctx, f, s.Node)
 	case decision.Delete:
-		return c.detacher().delete(ctx, f, s.Node, s.Attachment)
+		return c.deleteAttachment(ctx, f, s.Node, s.Attachment)
 	case decision.Forget:
-		return c.detacher().forget(ctx, f, s.Node)
+		return c.forgetEntry(ctx, f, s.Node)
 	case decision.FreeName:
-		return c.detacher().freeName(ctx, f, s.Node, s.Attachment)
+		return c.freeName(ctx, f, s.Node, s.Attachment)
 	case decision.Attach:
-		return c.attacher().attach(ctx, f, s.Node)
+		return c.attach(ctx, f, s.Node)
 	case decision.TakeUser:
-		_, err := c.locker().take(ctx, f, s.Node)
+		_, err := c.takeLock(ctx, f, s.Node)
 		return err
 	case decision.Hold:
-		return c.attachments().hold(ctx, f, s.Node, s.Attachment)
+		return c.hold(ctx, f, s.Node, s.Attachment)
 	case decision.Confirm:
-		return c.attacher().confirm(ctx, f, s.Node, s.Attachment)
+		return c.confirmAttached(ctx, f, s.Node, s.Attachment)
 	case decision.List:
-		return c.kubeletLists().list(ctx, f, s.Node)
+		return c.listVolume(ctx, f, s.Node)
 	}
 	return fmt.Errorf("unknown act %q", s.Act)
 }
@@ -273,21 +273,21 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		object client.Object
 		wake   wake
 	}{
-		{&volumesv1alpha1.VolumeAttachmentIntent{}, c.enqueuer().intentChanged},
-		{&corev1.PersistentVolumeClaim{}, c.enqueuer().pvcChanged},
-		{&corev1.PersistentVolume{}, c.enqueuer().volumeChanged},
-		{&volumesv1alpha1.NodeVolumeState{}, c.enqueuer().stateChanged},
-		{&storagev1.VolumeAttachment{}, c.enqueuer().attachmentChanged},
-		{&corev1.ConfigMap{}, c.enqueuer().locksChanged},
-		{&corev1.Node{}, c.enqueuer().nodeChanged},
-		{&storagev1.CSINode{}, c.enqueuer().csiNodeChanged},
-		{&storagev1.CSIDriver{}, c.enqueuer().csiDriverChanged},
-		{&corev1.Pod{}, c.enqueuer().podChanged},
+		{&volumesv1alpha1.VolumeAttachmentIntent{}, c.intentChanged},
+		{&corev1.PersistentVolumeClaim{}, c.pvcChanged},
+		{&corev1.PersistentVolume{}, c.volumeChanged},
+		{&volumesv1alpha1.NodeVolumeState{}, c.stateChanged},
+		{&storagev1.VolumeAttachment{}, c.attachmentChanged},
+		{&corev1.ConfigMap{}, c.locksChanged},
+		{&corev1.Node{}, c.nodeChanged},
+		{&storagev1.CSINode{}, c.csiNodeChanged},
+		{&storagev1.CSIDriver{}, c.csiDriverChanged},
+		{&corev1.Pod{}, c.podChanged},
 	} {
 		b = b.Watches(w.object, w.wake.handler())
 	}
-	b = b.WatchesRawSource(source.Channel(c.Policies.Changed(), handler.Funcs{GenericFunc: c.enqueuer().policiesChanged}))
-	b = b.WatchesRawSource(source.Func(c.limits.Start)).WatchesRawSource(c.Tracker.Listen(c.enqueuer().agentHeard))
+	b = b.WatchesRawSource(source.Channel(c.Policies.Changed(), handler.Funcs{GenericFunc: c.policiesChanged}))
+	b = b.WatchesRawSource(source.Func(c.limits.Start)).WatchesRawSource(c.Tracker.Listen(c.agentHeard))
 	return b.WithOptions(controller.Options{
 		MaxConcurrentReconciles: Workers,
 		NewQueue:                waiting.New,

@@ -59,7 +59,7 @@ func deadBeforeItLooked(
 	}
 	evidence = func() volumesv1alpha1.EvidenceType {
 		t.Helper()
-		nvs, err := c.live().readState(t.Context(), "a")
+		nvs, err := c.readState(t.Context(), "a")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +110,7 @@ func TestAnAttachmentOfUpstreamToANodeThatIsGoneIsDetached(t *testing.T) {
 		again = r.RequeueAfter
 		now.SetTime(now.Now().Add(again))
 	}
-	nvs, err := c.live().readState(t.Context(), "a")
+	nvs, err := c.readState(t.Context(), "a")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -51,13 +51,13 @@ func TestADeclarationEnqueuesItsVolume(t *testing.T) {
 	for uid, want := range map[string][]string{
 		"1": {"v1"}, "2": {"v2"}, "3": {"kubernetes.io/csi/d^h"}, "4": nil,
 	} {
-		if got := woken(t, c.enqueuer().stateChanged, without(uid), declaredState()); !slices.Equal(got, want) {
+		if got := woken(t, c.stateChanged, without(uid), declaredState()); !slices.Equal(got, want) {
 			t.Errorf("the declaration of %s wakes %v, want %v", uid, got, want)
 		}
 	}
 	other := declaredState()
 	other.Annotations["other"] = "2"
-	if got := woken(t, c.enqueuer().stateChanged, declaredState(), other); got != nil {
+	if got := woken(t, c.stateChanged, declaredState(), other); got != nil {
 		t.Errorf("volumes that an annotation which declares nothing wakes: %v, want none", got)
 	}
 }

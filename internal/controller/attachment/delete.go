@@ -28,8 +28,8 @@ var errOutdated = fmt.Errorf("what the delete rests on was read more than %s ago
 
 // discard writes Detaching for an attachment that keeps another PersistentVolume of the same handle away, after it has
 // read live that nothing on the node names it.
-func (d detacher) discard(ctx context.Context, f *decision.Facts, s decision.Step) error {
-	free, _, err := d.live.free(ctx, f, s.Node, s.Attachment)
+func (c *Controller) discard(ctx context.Context, f *decision.Facts, s decision.Step) error {
+	free, _, err := c.unwantedByPods(ctx, f, s.Node, s.Attachment)
 	if err != nil {
 		return err
 	}
@@ -37,96 +37,98 @@ func (d detacher) discard(ctx context.Context, f *decision.Facts, s decision.Ste
 		s.Node.SetWait("", "")
 		return nil
 	}
-	return d.markDetaching(ctx, f, s)
+	return c.markDetaching(ctx, f, s)
 }
 
-// delete deletes the attachment, unless upstream's pods need it: then the hold comes off and it is theirs. The DELETE
-// carries the UID and the resourceVersion that it was decided on.
-func (d detacher) delete(ctx context.Context, f *decision.Facts, n *decision.Node, a *decision.Attachment) error {
+// deleteAttachment deletes the attachment, unless upstream's pods need it: then the hold comes off and it is theirs.
+// The DELETE carries the UID and the resourceVersion that it was decided on.
+func (c *Controller) deleteAttachment(
+	ctx context.Context, f *decision.Facts, n *decision.Node, a *decision.Attachment,
+) error {
 	if n.State.Entry.Forced && !n.Live {
 		// What evidence there is may have changed; the rest of what a delete asks for never does.
-		return d.live.look(ctx, f, n)
+		return c.readNow(ctx, f, n)
 	}
-	if d.protocol.MayDelete(n.State, a.Attachment) != handshake.GuardNameHeld {
-		return d.deleteReleased(ctx, f, n, a)
+	if c.Protocol.MayDelete(n.State, a.Attachment) != handshake.GuardNameHeld {
+		return c.deleteReleased(ctx, f, n, a)
 	}
-	return d.changes.patchAttachment(ctx, n, a, map[string]any{
+	return c.patchAttachment(ctx, n, a, map[string]any{
 		"finalizers": append(slices.Clone(a.Finalizers), volumesv1alpha1.ForcedAwayFinalizer),
 	})
 }
 
-func (d detacher) deleteReleased(
+func (c *Controller) deleteReleased(
 	ctx context.Context, f *decision.Facts, n *decision.Node, a *decision.Attachment,
 ) error {
-	if err := d.checkOther(ctx, f, n, a); err != nil {
+	if err := c.checkOther(ctx, f, n, a); err != nil {
 		return err
 	}
 	if f.Replace {
-		return d.deleteUnderKubelet(ctx, n, a)
+		return c.deleteUnderKubelet(ctx, n, a)
 	}
-	if guard := d.protocol.MayDelete(n.State, a.Attachment); guard != handshake.GuardNone {
+	if guard := c.Protocol.MayDelete(n.State, a.Attachment); guard != handshake.GuardNone {
 		n.SetWait("", "")
 		return nil
 	}
-	free, since, err := d.freeOfPods(ctx, f, n, a)
+	free, since, err := c.mayDeleteForPods(ctx, f, n, a)
 	switch {
 	case err != nil:
 		return err
 	case !free && a.Held:
-		return d.changes.patchAttachment(ctx, n, a, map[string]any{
+		return c.patchAttachment(ctx, n, a, map[string]any{
 			"annotations": map[string]*string{volumesv1alpha1.HoldAnnotation: nil},
 		})
 	case !free:
 		n.SetWait("", "")
 		return nil
-	case d.clock.Since(since) > freshness:
+	case c.Clock.Since(since) > freshness:
 		return errOutdated
 	}
-	return d.changes.sendDelete(ctx, n, a)
+	return c.sendDelete(ctx, n, a)
 }
 
-// freeOfPods reports whether no pod has a use for the attachment, and since when that is known.
-func (d detacher) freeOfPods(
+// mayDeleteForPods reports whether no pod has a use for the attachment, and since when that is known.
+func (c *Controller) mayDeleteForPods(
 	ctx context.Context, f *decision.Facts, n *decision.Node, a *decision.Attachment,
 ) (free bool, since time.Time, err error) {
 	if decision.InTheWay(f, n, a) {
-		return d.live.free(ctx, f, n, a)
+		return c.unwantedByPods(ctx, f, n, a)
 	}
-	return d.live.freeOfPods(ctx, f, n)
+	return c.freeOfPods(ctx, f, n)
 }
 
 // deleteUnderKubelet: the volume is unlisted, so no kubelet can take it up any more.
-func (d detacher) deleteUnderKubelet(ctx context.Context, n *decision.Node, a *decision.Attachment) error {
-	if guard := d.protocol.MayDeleteUnderKubelet(n.State, a.Attachment); guard != handshake.GuardNone {
+func (c *Controller) deleteUnderKubelet(ctx context.Context, n *decision.Node, a *decision.Attachment) error {
+	if guard := c.Protocol.MayDeleteUnderKubelet(n.State, a.Attachment); guard != handshake.GuardNone {
 		n.SetWait("", "")
 		return nil
 	}
-	return d.changes.sendDelete(ctx, n, a)
+	return c.sendDelete(ctx, n, a)
 }
 
-// forget removes the entry of an attachment that is gone, or marks it detached while the agent has yet to
+// forgetEntry removes the entry of an attachment that is gone, or marks it detached while the agent has yet to
 // report that nothing is left of a forced detach.
-func (d detacher) forget(ctx context.Context, f *decision.Facts, n *decision.Node) error {
-	nvs, err := d.writer.Apply(ctx, n.Name, func(
+func (c *Controller) forgetEntry(ctx context.Context, f *decision.Facts, n *decision.Node) error {
+	nvs, err := c.Writer.Apply(ctx, n.Name, func(
 		ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState,
 	) (nodestate.Change, error) {
 		entry := handshake.AttachmentOf(decision.OrEmpty(nvs), f.Volume)
 		if entry == nil {
 			return nil, nil
 		}
-		va, err := d.live.readEntryAttachment(ctx, entry)
+		va, err := c.readEntryAttachment(ctx, entry)
 		if err != nil {
 			return nil, err
 		}
 		state, a := handshake.NodeOf(nvs, f.Volume), handshake.AttachmentFrom(va)
 		switch {
-		case d.protocol.MayForget(state, a) == handshake.GuardNone:
+		case c.Protocol.MayForget(state, a) == handshake.GuardNone:
 			return func(nvs *volumesv1alpha1.NodeVolumeState) {
 				decision.RemoveEntry(nvs, f.Volume)
 				nodestate.SettleDeclaration(nvs, state.Entry.UID)
 			}, nil
-		case !state.Entry.Detached && d.protocol.MayMarkDetached(state, a) == handshake.GuardNone:
-			now := metav1.NewTime(d.clock.Now())
+		case !state.Entry.Detached && c.Protocol.MayMarkDetached(state, a) == handshake.GuardNone:
+			now := metav1.NewTime(c.Clock.Now())
 			return func(nvs *volumesv1alpha1.NodeVolumeState) { handshake.AttachmentOf(nvs, f.Volume).DetachedTime = &now }, nil
 		}
 		return nil, nil
@@ -142,14 +144,14 @@ func (d detacher) forget(ctx context.Context, f *decision.Facts, n *decision.Nod
 }
 
 // freeName takes our finalizer off an attachment that was forced away, once the agent has reported.
-func (d detacher) freeName(ctx context.Context, f *decision.Facts, n *decision.Node, a *decision.Attachment) error {
+func (c *Controller) freeName(ctx context.Context, f *decision.Facts, n *decision.Node, a *decision.Attachment) error {
 	if !n.Live {
-		return d.live.look(ctx, f, n)
+		return c.readNow(ctx, f, n)
 	}
 	finalizers := slices.DeleteFunc(slices.Clone(a.Finalizers), func(s string) bool {
 		return s == volumesv1alpha1.ForcedAwayFinalizer
 	})
-	if err := d.changes.patchAttachment(ctx, n, a, map[string]any{"finalizers": finalizers}); err != nil {
+	if err := c.patchAttachment(ctx, n, a, map[string]any{"finalizers": finalizers}); err != nil {
 		return err
 	}
 	n.SetWait("", "")

@@ -76,7 +76,7 @@ func TestWhatBecomesOfAnAttachmentThatIsToBeDeleted(t *testing.T) {
 			if test.given != nil {
 				test.given(f, n)
 			}
-			if err := c.detacher().delete(t.Context(), f, n, &n.Attachments[0]); err != nil {
+			if err := c.deleteAttachment(t.Context(), f, n, &n.Attachments[0]); err != nil {
 				t.Fatal(err)
 			}
 			va = liveAttachment(t, c, "va-1")
@@ -118,7 +118,7 @@ func TestADeleteCarriesWhatItWasDecidedOn(t *testing.T) {
 				},
 			})
 			a := n.Attachments[0]
-			if err := c.attachments().sendDelete(t.Context(), n, &a); err != nil {
+			if err := c.sendDelete(t.Context(), n, &a); err != nil {
 				t.Error(err)
 			}
 			if p := sent.Preconditions; p == nil || ptr.Deref(p.UID, "") != a.UID || ptr.Deref(p.ResourceVersion,
@@ -140,7 +140,7 @@ func TestADeletedAttachmentCountsAsTerminatingBeforeTheCacheShowsIt(t *testing.T
 	c, now := over(t, va)
 	_, n := factsOf(t, c)
 	want := n.Attachments[0]
-	if err := c.attachments().sendDelete(t.Context(), n, &want); err != nil {
+	if err := c.sendDelete(t.Context(), n, &want); err != nil {
 		t.Fatal(err)
 	}
 	known := c.ownWrites.newer("va-1", want.ResourceVersion)
@@ -169,7 +169,7 @@ func TestADeleteMayUseAReadThatIsJustFreshEnough(t *testing.T) {
 	c, now := over(t, entryIn(reported("a"), leavesIt, "1", byAgent), attachedTo("va-1", "1"), nodeNamed("a"))
 	f, n := factsOf(t, c)
 	c.Clock = exactClock{slowClock{now}}
-	if err := c.detacher().delete(t.Context(), f, n, &n.Attachments[0]); err != nil ||
+	if err := c.deleteAttachment(t.Context(), f, n, &n.Attachments[0]); err != nil ||
 		liveAttachment(t, c, "va-1") != nil {
 		t.Errorf("attachment va-1 after its delete: error %v, want none and the attachment gone", err)
 	}
@@ -218,7 +218,7 @@ func TestWhatBecomesOfTheEntryOfADetach(t *testing.T) {
 			before := liveState(t, c, "a")
 			n := on("a", entry(handshake.Detaching, "1"))
 			now.SetTime(now.Now().Add(time.Hour))
-			if err := c.detacher().forget(t.Context(), &decision.Facts{Volume: "v", Nodes: []*decision.Node{n}}, n); err != nil {
+			if err := c.forgetEntry(t.Context(), &decision.Facts{Volume: "v", Nodes: []*decision.Node{n}}, n); err != nil {
 				t.Fatal(err)
 			}
 			after := liveState(t, c, "a")
@@ -249,7 +249,7 @@ func TestWhatBecomesOfTheEntryOfADetach(t *testing.T) {
 func TestAnEntryIsGoneWithItsNodeState(t *testing.T) {
 	c, _ := over(t)
 	n := on("a", entry(handshake.Detaching, "1"))
-	if err := c.detacher().forget(t.Context(), &decision.Facts{Volume: "v", Nodes: []*decision.Node{n}}, n); err != nil ||
+	if err := c.forgetEntry(t.Context(), &decision.Facts{Volume: "v", Nodes: []*decision.Node{n}}, n); err != nil ||
 		n.State.Exists ||
 		n.Wait != nil {
 		t.Errorf("node a, which has no state: %+v, wait %+v, error %v; want no state, no wait and no error", n.State, n.Wait,
@@ -262,13 +262,13 @@ func TestOnlyOurFinalizerFreesTheName(t *testing.T) {
 	va.Finalizers = []string{"another", volumesv1alpha1.ForcedAwayFinalizer}
 	c, _ := over(t, entryIn(reported("a"), leavesIt, "1", byTaint), va)
 	f, n := factsOf(t, c)
-	if err := c.detacher().freeName(t.Context(), f, n, &n.Attachments[0]); err != nil {
+	if err := c.freeName(t.Context(), f, n, &n.Attachments[0]); err != nil {
 		t.Fatal(err)
 	}
 	if got := liveAttachment(t, c, "va-1").Finalizers; !n.Live || len(got) != 2 {
 		t.Errorf("finalizers of attachment va-1: %v, node read live %t; want both while the node is read", got, n.Live)
 	}
-	if err := c.detacher().freeName(t.Context(), f, n, &n.Attachments[0]); err != nil {
+	if err := c.freeName(t.Context(), f, n, &n.Attachments[0]); err != nil {
 		t.Fatal(err)
 	}
 	if got := liveAttachment(t, c, "va-1").Finalizers; !slices.Equal(got, []string{"another"}) || n.Wait == nil {
@@ -286,7 +286,7 @@ func TestWhereTheKubeletMountsAForcedDetachIsOverOnceTheAgentHasCheckedAfterTheU
 		c, _ := over(t, state)
 		c.Protocol.Kubelet = true
 		n := on("a", entry(handshake.Detaching, "1"))
-		if err := c.detacher().forget(t.Context(), &decision.Facts{Volume: "v", Nodes: []*decision.Node{n}}, n); err != nil {
+		if err := c.forgetEntry(t.Context(), &decision.Facts{Volume: "v", Nodes: []*decision.Node{n}}, n); err != nil {
 			t.Fatal(err)
 		}
 		if stays := handshake.AttachmentOf(liveState(t, c, "a"), "v") != nil; stays == checked {

@@ -56,7 +56,7 @@ func TestAnAttachmentThatTheWatchSawGoingIsNotReadAgain(t *testing.T) {
 			if tc.again != nil {
 				c.deletions.observe(nil, tc.again)
 			}
-			va, err := c.live().readEntryAttachment(t.Context(),
+			va, err := c.readEntryAttachment(t.Context(),
 				&volumesv1alpha1.NodeAttachment{AttachmentName: "csi-1", AttachmentUID: "1"})
 			if va != nil || err != nil {
 				t.Errorf("attachment csi-1 with UID 1: %v, error %v; want none", va, err)

@@ -14,8 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
@@ -23,27 +21,8 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// detacher detaches volumes: it writes Detaching, deletes the attachment and removes the entry.
-type detacher struct {
-	writer        *nodestate.Writer
-	protocol      handshake.Protocol
-	clock         clock.PassiveClock
-	events        events.EventRecorder
-	announcements *announcements
-	live          liveReader
-	changes       attachmentWriter
-	outages       outageWatcher
-}
-
-func (c *Controller) detacher() detacher {
-	return detacher{
-		writer: c.Writer, protocol: c.Protocol, clock: c.Clock, events: c.Events, announcements: &c.announcements,
-		live: c.live(), changes: c.attachments(), outages: c.outages(),
-	}
-}
-
 // markDetaching writes Detaching, with the evidence that it rests on, at a version of the node's state at which it may.
-func (d detacher) markDetaching(ctx context.Context, f *decision.Facts, s decision.Step) error {
+func (c *Controller) markDetaching(ctx context.Context, f *decision.Facts, s decision.Step) error {
 	uid, name := s.Node.State.Entry.UID, ""
 	if uid == "" {
 		// The Node lists a volume that is not attached: the entry that it is unlisted under needs a UID of its own.
@@ -52,7 +31,7 @@ func (d detacher) markDetaching(ctx context.Context, f *decision.Facts, s decisi
 	if s.Attachment != nil {
 		uid, name = s.Attachment.UID, s.Attachment.Name
 	}
-	err := d.writeDetaching(ctx, f, s.Node, uid, name, func(
+	err := c.writeDetaching(ctx, f, s.Node, uid, name, func(
 		ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState, state handshake.Node,
 	) (*volumesv1alpha1.DetachEvidence, error) {
 		if decision.MarkedDetaching(state, uid) && state.Entry.Forced {
@@ -61,7 +40,7 @@ func (d detacher) markDetaching(ctx context.Context, f *decision.Facts, s decisi
 		if declared := decision.DeclarationOf(state, uid); declared != nil && s.Evidence {
 			return declared, nil
 		}
-		if !decision.MarkedDetaching(state, uid) && d.protocol.MayMarkDetaching(state, uid, false) == handshake.GuardNone {
+		if !decision.MarkedDetaching(state, uid) && c.Protocol.MayMarkDetaching(state, uid, false) == handshake.GuardNone {
 			return &volumesv1alpha1.DetachEvidence{
 				Type:    volumesv1alpha1.EvidenceAgentReleased,
 				Message: fmt.Sprintf("the agent of node %s reports the volume not in use", s.Node.Name),
@@ -70,25 +49,25 @@ func (d detacher) markDetaching(ctx context.Context, f *decision.Facts, s decisi
 		if !s.Evidence {
 			return nil, nil
 		}
-		return d.outages.confirmEvidence(ctx, s.Node, nvs)
+		return c.confirmEvidence(ctx, s.Node, nvs)
 	})
 	if err != nil && s.Evidence {
-		d.outages.forget(s.Node)
+		c.forgetOutage(s.Node)
 	}
 	return err
 }
 
 // markLost writes Detaching for an attachment that went, or is going, without us. Whether the node still uses it or
 // not, it cannot be counted on any more.
-func (d detacher) markLost(ctx context.Context, f *decision.Facts, n *decision.Node) error {
+func (c *Controller) markLost(ctx context.Context, f *decision.Facts, n *decision.Node) error {
 	uid, name := n.Entry.AttachmentUID, n.Entry.AttachmentName
-	return d.writeDetaching(ctx, f, n, uid, name, func(
+	return c.writeDetaching(ctx, f, n, uid, name, func(
 		ctx context.Context, _ *volumesv1alpha1.NodeVolumeState, state handshake.Node,
 	) (*volumesv1alpha1.DetachEvidence, error) {
 		if decision.MarkedDetaching(state, uid) {
 			return nil, nil
 		}
-		va, err := d.live.readAttachment(ctx, name)
+		va, err := c.readAttachment(ctx, name)
 		if err != nil {
 			return nil, err
 		}
@@ -99,7 +78,7 @@ func (d detacher) markLost(ctx context.Context, f *decision.Facts, n *decision.N
 			Type:    volumesv1alpha1.EvidenceAttachmentLost,
 			Message: fmt.Sprintf("VolumeAttachment %s was deleted, not by Hawser", name),
 		}
-		if d.protocol.MayMarkDetaching(state, uid, false) == handshake.GuardNone {
+		if c.Protocol.MayMarkDetaching(state, uid, false) == handshake.GuardNone {
 			evidence.Type = volumesv1alpha1.EvidenceAgentReleased
 		}
 		return evidence, nil
@@ -112,11 +91,11 @@ type justify func(
 	ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState, state handshake.Node,
 ) (*volumesv1alpha1.DetachEvidence, error)
 
-func (d detacher) writeDetaching(
+func (c *Controller) writeDetaching(
 	ctx context.Context, f *decision.Facts, n *decision.Node, uid types.UID, name string, why justify,
 ) error {
 	written := false
-	nvs, err := d.writer.Apply(ctx, n.Name, func(
+	nvs, err := c.Writer.Apply(ctx, n.Name, func(
 		ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState,
 	) (nodestate.Change, error) {
 		state := handshake.NodeOf(nvs, f.Volume)
@@ -129,7 +108,7 @@ func (d detacher) writeDetaching(
 			return nil, err
 		}
 		forced := why.Type != volumesv1alpha1.EvidenceAgentReleased
-		if d.protocol.MayMarkDetaching(state, uid, forced) != handshake.GuardNone {
+		if c.Protocol.MayMarkDetaching(state, uid, forced) != handshake.GuardNone {
 			return nil, nil
 		}
 		why.Unprotected = forced && !f.CutsAccess
@@ -143,7 +122,7 @@ func (d detacher) writeDetaching(
 		if !forced && old != nil && old.VolumeMode == corev1.PersistentVolumeBlock {
 			why.Message += "; for a raw device this rests on a search of all processes, because no open of it excludes others"
 		}
-		why.Time, why.BootID = metav1.NewTime(d.clock.Now()), nvs.Status.BootID
+		why.Time, why.BootID = metav1.NewTime(c.Clock.Now()), nvs.Status.BootID
 		written = true
 		entry := decision.DetachingEntry(f, old, uid, name, *why)
 		return func(nvs *volumesv1alpha1.NodeVolumeState) { decision.PutEntry(nvs, entry) }, nil
@@ -157,7 +136,7 @@ func (d detacher) writeDetaching(
 		return nil
 	}
 	if written {
-		d.announceDetach(nvs, n.Entry)
+		c.announceDetach(nvs, n.Entry)
 	}
 	return nil
 }

@@ -91,7 +91,7 @@ func TestTheEvidenceOfADetach(t *testing.T) {
 			c.Events = recorder
 			f, n := factsOf(t, c)
 			n.State.Entry = handshake.Entry{State: handshake.Attached, UID: "1"} // as the cache has it
-			if err := c.detacher().markDetaching(t.Context(), f,
+			if err := c.markDetaching(t.Context(), f,
 				decision.Step{Act: decision.MarkDetaching, Node: n, Attachment: &n.Attachments[0],
 					Evidence: test.evidence}); err != nil {
 				t.Fatal(err)
@@ -140,7 +140,7 @@ func TestADetachOnEvidenceIsUnprotectedUnlessTheDriverCutsTheNodesAccess(t *test
 			c.Events = events.NewFakeRecorder(10)
 			f, n := factsOf(t, c)
 			f.CutsAccess = test.cuts
-			if err := c.detacher().markDetaching(t.Context(), f,
+			if err := c.markDetaching(t.Context(), f,
 				decision.Step{Act: decision.MarkDetaching, Node: n, Attachment: &n.Attachments[0],
 					Evidence: true}); err != nil {
 				t.Fatal(err)
@@ -165,7 +165,7 @@ func TestADetachWithoutAnAttachmentHasAUIDOfItsOwn(t *testing.T) {
 			c, _ := over(t, test.state)
 			c.Events = events.NewFakeRecorder(10)
 			f, n := factsOf(t, c)
-			if err := c.detacher().markDetaching(t.Context(), f,
+			if err := c.markDetaching(t.Context(), f,
 				decision.Step{Act: decision.MarkDetaching, Node: n}); err != nil {
 				t.Fatal(err)
 			}
@@ -187,7 +187,7 @@ func TestADetachThatAnotherLeaderWroteIsReportedOnce(t *testing.T) {
 	recorder := events.NewFakeRecorder(10)
 	c.Events = recorder
 	f, n := factsOf(t, c)
-	if err := c.detacher().markDetaching(t.Context(), f, decision.Step{Act: decision.MarkDetaching, Node: n,
+	if err := c.markDetaching(t.Context(), f, decision.Step{Act: decision.MarkDetaching, Node: n,
 		Attachment: &n.Attachments[0]}); err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +217,7 @@ func TestOnlyAnOutageCastsDoubtOnANodesSilence(t *testing.T) {
 				r := &requests{fails: 1}
 				r.through(c)
 			}
-			err := c.detacher().markDetaching(t.Context(), f,
+			err := c.markDetaching(t.Context(), f,
 				decision.Step{Act: decision.MarkDetaching, Node: n, Attachment: &n.Attachments[0],
 					Evidence: test.evidence})
 			if test.down != errors.Is(err, errDown) {
@@ -258,7 +258,7 @@ func TestWhatIsWrittenOfAnAttachmentThatIsLost(t *testing.T) {
 			c.Events = events.NewFakeRecorder(10)
 			n := on("a", entry(handshake.Attached, "1"))
 			n.Entry.AttachmentName = "va-1"
-			if err := c.detacher().markLost(t.Context(), &decision.Facts{Volume: "v", Nodes: []*decision.Node{n}},
+			if err := c.markLost(t.Context(), &decision.Facts{Volume: "v", Nodes: []*decision.Node{n}},
 				n); err != nil {
 				t.Fatal(err)
 			}

@@ -38,21 +38,21 @@ const attacherPatience = 2 * time.Minute
 
 // noteSilence records that the attacher has neither carried out an attachment of the node nor reported an error. It
 // returns when that is due.
-func (r intentReporter) noteSilence(f *decision.Facts, n *decision.Node) time.Duration {
-	return sooner(r.noteSilentAttach(f, n), r.noteSilentDetach(f, n))
+func (c *Controller) noteSilence(f *decision.Facts, n *decision.Node) time.Duration {
+	return sooner(c.noteSilentAttach(f, n), c.noteSilentDetach(f, n))
 }
 
 // noteSilentAttach: while the driver gets other volumes attached, this one is in its queue.
-func (r intentReporter) noteSilentAttach(f *decision.Facts, n *decision.Node) time.Duration {
+func (c *Controller) noteSilentAttach(f *decision.Facts, n *decision.Node) time.Duration {
 	a := n.Usable(f)
 	if a == nil || a.Attached || a.AttachError != nil || a.Created.IsZero() || n.State.Entry.State == handshake.Attached {
 		return 0
 	}
 	asked := a.Created
-	if progress := r.attachTimes.lastProgress(f.Driver); progress.After(asked) {
+	if progress := c.attachTimes.lastProgress(f.Driver); progress.After(asked) {
 		asked = progress
 	}
-	if left := attacherPatience - r.clock.Since(asked); left > 0 {
+	if left := attacherPatience - c.Clock.Since(asked); left > 0 {
 		return left
 	}
 	a.Silent = true
@@ -60,12 +60,12 @@ func (r intentReporter) noteSilentAttach(f *decision.Facts, n *decision.Node) ti
 }
 
 // noteSilentDetach makes it an error of the attachment too, which the entry then shows.
-func (r intentReporter) noteSilentDetach(f *decision.Facts, n *decision.Node) time.Duration {
+func (c *Controller) noteSilentDetach(f *decision.Facts, n *decision.Node) time.Duration {
 	a := n.AttachmentOf(n.Detaching())
 	if a == nil || a.Deleted.IsZero() || a.Gone() || a.DetachError != nil {
 		return 0
 	}
-	if left := attacherPatience - r.clock.Since(a.Deleted); left > 0 {
+	if left := attacherPatience - c.Clock.Since(a.Deleted); left > 0 {
 		return left
 	}
 	finalizers := slices.DeleteFunc(slices.Clone(a.Finalizers), func(s string) bool {
@@ -82,7 +82,7 @@ func (r intentReporter) noteSilentDetach(f *decision.Facts, n *decision.Node) ti
 
 // noteDetachError puts what keeps the driver's attacher from detaching where it stays readable: by then no intent
 // need be left that could say so.
-func (r intentReporter) noteDetachError(ctx context.Context, f *decision.Facts, n *decision.Node) error {
+func (c *Controller) noteDetachError(ctx context.Context, f *decision.Facts, n *decision.Node) error {
 	a := n.AttachmentOf(n.Detaching())
 	if a == nil || a.DetachError == nil || n.Entry == nil {
 		return nil
@@ -92,7 +92,7 @@ func (r intentReporter) noteDetachError(ctx context.Context, f *decision.Facts, 
 		return nil
 	}
 	written := false
-	nvs, err := r.writer.Apply(ctx, n.Name,
+	nvs, err := c.Writer.Apply(ctx, n.Name,
 		func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
 			e := handshake.AttachmentOf(decision.OrEmpty(nvs), f.Volume)
 			written = e != nil && e.State == volumesv1alpha1.AttachmentDetaching && e.AttachmentUID == a.UID &&
@@ -108,7 +108,7 @@ func (r intentReporter) noteDetachError(ctx context.Context, f *decision.Facts, 
 		return fmt.Errorf("noting why %s is not detached from node %s: %w", f.Volume, n.Name, err)
 	}
 	if written {
-		r.events.Eventf(nvs, nil, corev1.EventTypeWarning, EventFailedDetach, "Detach",
+		c.Events.Eventf(nvs, nil, corev1.EventTypeWarning, EventFailedDetach, "Detach",
 			"VolumeAttachment %s is not detached: %s", a.Name, message)
 	}
 	return nil
@@ -119,13 +119,13 @@ func (r intentReporter) noteDetachError(ctx context.Context, f *decision.Facts, 
 const EventNodeRenamed = "NodeRenamed"
 
 // reportRenamed puts an event on the NodeVolumeState of a node that goes on under another name.
-func (r intentReporter) reportRenamed(ctx context.Context, f *decision.Facts, n *decision.Node) {
+func (c *Controller) reportRenamed(ctx context.Context, f *decision.Facts, n *decision.Node) {
 	if n.RenamedTo == "" {
 		return
 	}
 	nvs := &volumesv1alpha1.NodeVolumeState{}
-	if err := r.client.Get(ctx, client.ObjectKey{Name: n.Name}, nvs); err == nil {
-		r.events.Eventf(nvs, nil, corev1.EventTypeWarning, EventNodeRenamed, "Detach",
+	if err := c.Client.Get(ctx, client.ObjectKey{Name: n.Name}, nvs); err == nil {
+		c.Events.Eventf(nvs, nil, corev1.EventTypeWarning, EventNodeRenamed, "Detach",
 			"not detaching %s: node %s is out of reach, but node %s reports the volume in use by the same attachment, "+
 				"as it does when a node is renamed",
 			f.Volume, n.Name, n.RenamedTo)
@@ -135,16 +135,16 @@ func (r intentReporter) reportRenamed(ctx context.Context, f *decision.Facts, n 
 // announceDetach puts the evidence of an entry, as it was written in nvs, into the metric and an event. Volumes that
 // the agent released come by the dozen: those that went out in one write share one event. A detach that the node was
 // not asked for has one of its own.
-func (d detacher) announceDetach(nvs *volumesv1alpha1.NodeVolumeState, e *volumesv1alpha1.NodeAttachment) {
+func (c *Controller) announceDetach(nvs *volumesv1alpha1.NodeVolumeState, e *volumesv1alpha1.NodeAttachment) {
 	metrics.Detached(e.Driver, e.Evidence)
 	if e.Evidence.Type != volumesv1alpha1.EvidenceAgentReleased {
-		d.events.Eventf(
+		c.Events.Eventf(
 			nvs, attachmentIn(e), corev1.EventTypeWarning, eventDetaching, "Detach", "%s", status.ShortenNote(forcedNote(e)),
 		)
 		return
 	}
-	if d.announcements.first(nvs) {
-		d.events.Eventf(nvs, nil, corev1.EventTypeNormal, eventDetaching, "Detach", "%s",
+	if c.announcements.first(nvs) {
+		c.Events.Eventf(nvs, nil, corev1.EventTypeNormal, eventDetaching, "Detach", "%s",
 			status.ShortenNote(releasedNote(nvs)))
 	}
 }

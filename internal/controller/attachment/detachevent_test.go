@@ -41,7 +41,7 @@ func (r *recorder) tell(
 		})
 	}
 	for i := range volumes {
-		c.detacher().announceDetach(nvs, &nvs.Spec.Attachments[i])
+		c.announceDetach(nvs, &nvs.Spec.Attachments[i])
 	}
 	events := r.events
 	r.events = nil

@@ -60,11 +60,11 @@ func TestAPodWithTheNameOfAnotherEnqueuesTheVolumesOfBoth(t *testing.T) {
 	}
 	c := onlyCached(t, v1, c1, v2, c2)
 	// A watch that was interrupted shows the end of one and the beginning of the other as one change.
-	got := woken(t, c.enqueuer().podChanged, pod("1", "a", "one"), pod("2", "b", "two"))
+	got := woken(t, c.podChanged, pod("1", "a", "one"), pod("2", "b", "two"))
 	if want := []string{volume.UniqueNameOf(v1), volume.UniqueNameOf(v2)}; !slices.Equal(got, want) {
 		t.Errorf("volumes that two pods named web-0 wake: %v, want %v", got, want)
 	}
-	if got := woken(t, c.enqueuer().podChanged, pod("1", "a", "one"), pod("1", "a", "one")); got != nil {
+	if got := woken(t, c.podChanged, pod("1", "a", "one"), pod("1", "a", "one")); got != nil {
 		t.Errorf("volumes that pod web-0, which continues, wakes: %v, want none", got)
 	}
 }
@@ -96,7 +96,7 @@ func TestAPodEnqueuesItsVolumesWhenItStartsAndTerminatesButNotWhenItIsDeleted(t 
 		{"it ended before it was seen", nil, ended, false},
 	} {
 		t.Run(change.name, func(t *testing.T) {
-			if got := woken(t, c.enqueuer().podChanged, change.before, change.after); len(got) > 0 != change.wakes {
+			if got := woken(t, c.podChanged, change.before, change.after); len(got) > 0 != change.wakes {
 				t.Errorf("volumes that pod p wakes when %s: %v, want some: %t", change.name, got, change.wakes)
 			}
 		})
@@ -113,7 +113,7 @@ func TestANodeThatBecomesManagedEnqueuesItsAttachedVolumes(t *testing.T) {
 	before := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 	after := before.DeepCopy()
 	after.Annotations = map[string]string{cached.ManagedNodeAnnotation: "true"}
-	if got := woken(t, c.enqueuer().nodeChanged, before, after); !slices.Equal(got, []string{volume.UniqueNameOf(pv)}) {
+	if got := woken(t, c.nodeChanged, before, after); !slices.Equal(got, []string{volume.UniqueNameOf(pv)}) {
 		t.Errorf("volumes that node a wakes when it becomes managed: %v, want %s", got, volume.UniqueNameOf(pv))
 	}
 }
@@ -133,7 +133,7 @@ func TestAnAgentThatBecomesReachableEnqueuesAttachmentsWithoutAnEntry(t *testing
 	upstreams, foreign := bound("upstreams", nil)
 	state := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 	c := onlyCached(t, ours, held, upstreams, foreign, state)
-	heard := func(ctx context.Context, _, _ client.Object, q queue) { c.enqueuer().agentHeard(ctx, "a", q) }
+	heard := func(ctx context.Context, _, _ client.Object, q queue) { c.agentHeard(ctx, "a", q) }
 	if got := woken(t, heard, nil, nil); !slices.Equal(got, []string{volume.UniqueNameOf(ours)}) {
 		t.Errorf("volumes that the agent of node a wakes in Coexist: %v, want %s", got, volume.UniqueNameOf(ours))
 	}

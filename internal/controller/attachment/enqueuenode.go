@@ -27,7 +27,7 @@ import (
 )
 
 // addDeclared adds the volumes of attachments whose declaration came, went or changed.
-func (e enqueuer) addDeclared(ctx context.Context, was, is *volumesv1alpha1.NodeVolumeState, q queue) {
+func (c *Controller) addDeclared(ctx context.Context, was, is *volumesv1alpha1.NodeVolumeState, q queue) {
 	before, after := handshake.NodeOf(was, ""), handshake.NodeOf(is, "")
 	changed := map[types.UID]bool{}
 	for _, d := range append(before.Declared, after.Declared...) {
@@ -42,28 +42,28 @@ func (e enqueuer) addDeclared(ctx context.Context, was, is *volumesv1alpha1.Node
 	}
 	for name, entry := range entriesOf(is) {
 		if changed[entry.AttachmentUID] {
-			e.add(q, name)
+			c.enqueue(q, name)
 		}
 	}
 	for name, use := range usesOf(is) {
 		if changed[use.uid] {
-			e.add(q, name)
+			c.enqueue(q, name)
 		}
 	}
-	attachments, err := index.AttachmentsOf(ctx, e.client, is.Name)
+	attachments, err := index.AttachmentsOf(ctx, c.Client, is.Name)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "finding the volumes that were declared released", "node", is.Name)
 		return
 	}
 	for i := range attachments {
 		if changed[attachments[i].UID] {
-			e.attachmentChanged(ctx, nil, &attachments[i], q)
+			c.attachmentChanged(ctx, nil, &attachments[i], q)
 		}
 	}
 }
 
 // stateChanged wakes the volumes whose part of the node's state changed, not the others.
-func (e enqueuer) stateChanged(ctx context.Context, before, after client.Object, q queue) {
+func (c *Controller) stateChanged(ctx context.Context, before, after client.Object, q queue) {
 	was, is := &volumesv1alpha1.NodeVolumeState{}, &volumesv1alpha1.NodeVolumeState{}
 	if before != nil {
 		was = before.(*volumesv1alpha1.NodeVolumeState)
@@ -72,13 +72,13 @@ func (e enqueuer) stateChanged(ctx context.Context, before, after client.Object,
 		is = after.(*volumesv1alpha1.NodeVolumeState)
 	}
 	if after == nil {
-		e.unready.Forget(was.Name)
-		e.announcements.forget(was.Name)
+		c.unready.Forget(was.Name)
+		c.announcements.forget(was.Name)
 	}
-	if before == nil || after == nil || nodeDiffers(was, is) || e.tracker.IsCurrent(was) != e.tracker.IsCurrent(is) {
-		e.addNode(ctx, is, q)
-		e.addNode(ctx, was, q)
-		e.addLocked(ctx, either[*volumesv1alpha1.NodeVolumeState](before, after).Name, q)
+	if before == nil || after == nil || nodeDiffers(was, is) || c.Tracker.IsCurrent(was) != c.Tracker.IsCurrent(is) {
+		c.addNode(ctx, is, q)
+		c.addNode(ctx, was, q)
+		c.addLocked(ctx, either[*volumesv1alpha1.NodeVolumeState](before, after).Name, q)
 		return
 	}
 	wasAttached, isAttached := entriesOf(was), entriesOf(is)
@@ -86,28 +86,28 @@ func (e enqueuer) stateChanged(ctx context.Context, before, after client.Object,
 		looked := looksSince(was, is, entry.Protocol.UnlistedGeneration) ||
 			looksSince(was, is, entry.Protocol.RebootGeneration)
 		if old := wasAttached[name]; old == nil || looked || !equality.Semantic.DeepEqual(old, entry) {
-			e.add(q, name)
+			c.enqueue(q, name)
 		}
 	}
 	for name := range wasAttached {
 		if isAttached[name] == nil {
-			e.add(q, name)
+			c.enqueue(q, name)
 		}
 	}
 	wasUsed, isUsed := usesOf(was), usesOf(is)
 	for name := range isUsed {
 		if wasUsed[name] != isUsed[name] {
-			e.add(q, name)
+			c.enqueue(q, name)
 		}
 	}
 	for name := range wasUsed {
 		if _, ok := isUsed[name]; !ok {
-			e.add(q, name)
+			c.enqueue(q, name)
 		}
 	}
-	e.addDeclared(ctx, was, is, q)
+	c.addDeclared(ctx, was, is, q)
 	if len(isAttached) < len(wasAttached) || publications(is) < publications(was) {
-		e.addRefused(ctx, is.Name, q)
+		c.addRefused(ctx, is.Name, q)
 	}
 }
 
@@ -121,16 +121,16 @@ func publications(nvs *volumesv1alpha1.NodeVolumeState) int {
 }
 
 // agentHeard wakes the volumes of a node whose agent was heard: what it has reported counts from now on.
-func (e enqueuer) agentHeard(ctx context.Context, node string, q queue) {
+func (c *Controller) agentHeard(ctx context.Context, node string, q queue) {
 	nvs := &volumesv1alpha1.NodeVolumeState{}
-	if err := e.client.Get(ctx, client.ObjectKey{Name: node}, nvs); err != nil {
+	if err := c.Client.Get(ctx, client.ObjectKey{Name: node}, nvs); err != nil {
 		if client.IgnoreNotFound(err) != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "reading the state of a node", "node", node)
 		}
 		return
 	}
-	e.addNode(ctx, nvs, q)
-	e.addLocked(ctx, node, q)
+	c.addNode(ctx, nvs, q)
+	c.addLocked(ctx, node, q)
 }
 
 // looksSince reports whether the agent has come to observe that generation.
@@ -177,53 +177,53 @@ func usesOf(nvs *volumesv1alpha1.NodeVolumeState) map[string]use {
 }
 
 // addNode adds every volume that the node lists, is wanted on or is attached to.
-func (e enqueuer) addNode(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState, q queue) {
+func (c *Controller) addNode(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState, q queue) {
 	for name := range entriesOf(nvs) {
-		e.add(q, name)
+		c.enqueue(q, name)
 	}
 	for name := range usesOf(nvs) {
-		e.add(q, name)
+		c.enqueue(q, name)
 	}
 	if nvs.Name == "" {
 		return
 	}
-	e.addIntents(ctx, index.Node, nvs.Name, q)
-	e.addAttached(ctx, nvs.Name, q)
-	if e.replace {
-		e.addOfKubelet(ctx, nvs.Name, q)
+	c.addIntents(ctx, index.Node, nvs.Name, q)
+	c.addAttached(ctx, nvs.Name, q)
+	if c.Replace {
+		c.addOfKubelet(ctx, nvs.Name, q)
 	}
 }
 
 // addAttached adds what is attached to the node and ours to detach, although no state lists it: a manager may attach
 // after another one has taken over from it. In Replace everything is ours.
-func (e enqueuer) addAttached(ctx context.Context, name string, q queue) {
+func (c *Controller) addAttached(ctx context.Context, name string, q queue) {
 	attachments := &storagev1.VolumeAttachmentList{}
-	if err := e.client.List(ctx, attachments, client.MatchingFields{index.Node: name}); err != nil {
+	if err := c.Client.List(ctx, attachments, client.MatchingFields{index.Node: name}); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "listing the attachments of a node", "node", name)
 	}
 	for i := range attachments.Items {
-		if e.replace || decision.IsHeld(&attachments.Items[i]) {
-			e.addAttachmentVolume(ctx, &attachments.Items[i], q)
+		if c.Replace || decision.IsHeld(&attachments.Items[i]) {
+			c.addAttachmentVolume(ctx, &attachments.Items[i], q)
 		}
 	}
 }
 
 // addOfKubelet adds what the kubelet lists.
-func (e enqueuer) addOfKubelet(ctx context.Context, name string, q queue) {
+func (c *Controller) addOfKubelet(ctx context.Context, name string, q queue) {
 	node := &corev1.Node{}
-	if err := e.client.Get(ctx, client.ObjectKey{Name: name}, node); client.IgnoreNotFound(err) != nil {
+	if err := c.Client.Get(ctx, client.ObjectKey{Name: name}, node); client.IgnoreNotFound(err) != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "reading a node", "node", name)
 	}
 	for volumeName := range listed(node) {
-		e.add(q, string(volumeName))
+		c.enqueue(q, string(volumeName))
 	}
 }
 
 // addLocked adds the exclusive volumes that were last on the node: a volume that waits for a fence there need have
 // nothing else to do with the node.
-func (e enqueuer) addLocked(ctx context.Context, node string, q queue) {
+func (c *Controller) addLocked(ctx context.Context, node string, q queue) {
 	objects := &corev1.ConfigMapList{}
-	if err := e.client.List(ctx, objects, client.MatchingFields{index.Node: node}); err != nil {
+	if err := c.Client.List(ctx, objects, client.MatchingFields{index.Node: node}); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "listing the locks of a node", "node", node)
 		return
 	}
@@ -234,53 +234,53 @@ func (e enqueuer) addLocked(ctx context.Context, node string, q queue) {
 		}
 		for name, lock := range locks {
 			if lock.Holder == node || lock.MovedFrom == node {
-				e.add(q, name)
+				c.enqueue(q, name)
 			}
 		}
 	}
 }
 
 // addRefused adds the volumes that the node's state was too large for.
-func (e enqueuer) addRefused(ctx context.Context, node string, q queue) {
+func (c *Controller) addRefused(ctx context.Context, node string, q queue) {
 	intents := &volumesv1alpha1.VolumeAttachmentIntentList{}
-	if err := e.client.List(ctx, intents, client.MatchingFields{index.Node: node}); err != nil {
+	if err := c.Client.List(ctx, intents, client.MatchingFields{index.Node: node}); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "listing the intents of a node", "node", node)
 		return
 	}
 	for i := range intents.Items {
 		attached := meta.FindStatusCondition(intents.Items[i].Status.Conditions, volumesv1alpha1.ConditionAttached)
 		if attached != nil && attached.Reason == volumesv1alpha1.ReasonNodeStateTooLarge {
-			e.addIntentVolume(ctx, &intents.Items[i], q)
+			c.addIntentVolume(ctx, &intents.Items[i], q)
 		}
 	}
 }
 
 // nodeChanged wakes the volumes that the kubelet lists differently and, where the node as such changed, all of the
 // node's.
-func (e enqueuer) nodeChanged(ctx context.Context, before, after client.Object, q queue) {
+func (c *Controller) nodeChanged(ctx context.Context, before, after client.Object, q queue) {
 	node := either[*corev1.Node](before, after)
 	if after == nil || liveness.Ready(node) {
-		e.unready.Forget(node.Name)
+		c.unready.Forget(node.Name)
 	}
 	if before == nil || after == nil || nodeConditionsDiffer(before.(*corev1.Node), node) {
 		nvs := &volumesv1alpha1.NodeVolumeState{}
-		if err := e.client.Get(ctx, client.ObjectKey{Name: node.Name}, nvs); client.IgnoreNotFound(err) != nil {
+		if err := c.Client.Get(ctx, client.ObjectKey{Name: node.Name}, nvs); client.IgnoreNotFound(err) != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "reading the state of a node", "node", node.Name)
 		}
 		nvs = nvs.DeepCopy()
 		nvs.Name = node.Name
-		e.addNode(ctx, nvs, q)
+		c.addNode(ctx, nvs, q)
 		return
 	}
 	was, is := listed(before.(*corev1.Node)), listed(node)
 	for name, lists := range is {
 		if was[name] != lists {
-			e.add(q, string(name))
+			c.enqueue(q, string(name))
 		}
 	}
 	for name := range was {
 		if _, ok := is[name]; !ok {
-			e.add(q, string(name))
+			c.enqueue(q, string(name))
 		}
 	}
 }

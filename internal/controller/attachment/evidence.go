@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -30,31 +29,13 @@ import (
 // the API server was away has had the time to do so.
 const goneWatched = liveness.DefaultDuration
 
-// outageWatcher watches nodes that are out of reach, until that is evidence for a detach.
-type outageWatcher struct {
-	client       client.Client
-	reader       client.Reader
-	observations *nodestate.Writer
-	tracker      *liveness.Tracker
-	clock        clock.PassiveClock
-	protocol     handshake.Protocol
-	watched      *outage.Watch
-}
-
-func (c *Controller) outages() outageWatcher {
-	return outageWatcher{
-		client: c.Client, reader: c.Reader, observations: c.Observations, tracker: c.Tracker, clock: c.Clock,
-		protocol: c.Protocol, watched: &c.unready,
-	}
-}
-
 // gatherEvidence finds in the cache the evidence that replaces the agent's release, or when there may be some. nvs is
 // the node's state; nil where there is none.
-func (w outageWatcher) gatherEvidence(
+func (c *Controller) gatherEvidence(
 	ctx context.Context, n *decision.Node, nvs *volumesv1alpha1.NodeVolumeState,
 ) error {
 	node := &corev1.Node{}
-	err := w.client.Get(ctx, client.ObjectKey{Name: n.Name}, node)
+	err := c.Client.Get(ctx, client.ObjectKey{Name: n.Name}, node)
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reading node %s: %w", n.Name, err)
 	}
@@ -62,96 +43,96 @@ func (w outageWatcher) gatherEvidence(
 		node = nil
 	}
 	n.Missing, n.Tainted = node == nil, handshake.OutOfService(node) != nil
-	n.Evidence, n.EvidenceDue = w.evidenceOf(n, node, nvs)
-	n.UnheardDue = max(-w.tracker.Silence(n.Name), 0)
-	n.Unheard = n.UnheardDue == 0 && !w.tracker.MayBeRestored()
+	n.Evidence, n.EvidenceDue = c.evidenceOf(n, node, nvs)
+	n.UnheardDue = max(-c.Tracker.Silence(n.Name), 0)
+	n.Unheard = n.UnheardDue == 0 && !c.Tracker.MayBeRestored()
 	return nil
 }
 
 // confirmEvidence reads the Node and the agent's Lease once more, after nvs. What cannot be read is no evidence.
-func (w outageWatcher) confirmEvidence(
+func (c *Controller) confirmEvidence(
 	ctx context.Context, n *decision.Node, nvs *volumesv1alpha1.NodeVolumeState,
 ) (*volumesv1alpha1.DetachEvidence, error) {
-	node, err := w.lookAt(ctx, n.Name, nil, outage.Period(n.OutageNeeded()))
+	node, err := c.readOutage(ctx, n.Name, nil, outage.Period(n.OutageNeeded()))
 	if err != nil {
 		return nil, err
 	}
-	n.Evidence, n.EvidenceDue = w.evidenceOf(n, node, nvs)
+	n.Evidence, n.EvidenceDue = c.evidenceOf(n, node, nvs)
 	return n.Evidence, nil
 }
 
-// lookAt reads the Node itself, and then its agent's Lease, live, and takes note of what it found. It returns nil for a
-// Node that does not exist.
-func (w outageWatcher) lookAt(
+// readOutage reads the Node itself, and then its agent's Lease, live, and takes note of what it found. It returns nil
+// for a Node that does not exist.
+func (c *Controller) readOutage(
 	ctx context.Context, name string, checkpoint *volumesv1alpha1.UnreadyObservation, plan time.Duration,
 ) (*corev1.Node, error) {
 	node := &corev1.Node{}
-	err := w.reader.Get(ctx, client.ObjectKey{Name: name}, node)
+	err := c.Reader.Get(ctx, client.ObjectKey{Name: name}, node)
 	switch {
 	case apierrors.IsNotFound(err):
 		node = nil
 	case err != nil:
 		return nil, fmt.Errorf("reading node %s: %w", name, err)
 	}
-	if err := w.hear(ctx, name); err != nil {
+	if err := c.readLease(ctx, name); err != nil {
 		return nil, err
 	}
-	s := w.spellOf(name, node)
-	w.watched.Observe(name, s, outage.Carried(checkpoint, s), plan, w.clock.Now())
+	s := c.spellOf(name, node)
+	c.unready.Observe(name, s, outage.Carried(checkpoint, s), plan, c.Clock.Now())
 	return node, nil
 }
 
 // spellOf says what the node is in, given the Node; nil where there is none. An agent that is heard begins another one.
-func (w outageWatcher) spellOf(name string, node *corev1.Node) outage.Spell {
+func (c *Controller) spellOf(name string, node *corev1.Node) outage.Spell {
 	if node == nil {
-		return outage.Spell{Absent: true, Heard: w.tracker.LastWord(name)}
+		return outage.Spell{Absent: true, Heard: c.Tracker.LastWord(name)}
 	}
 	if ready, since := liveness.Readiness(node); !ready {
-		return outage.Spell{Unready: true, Transition: since, Heard: w.tracker.LastWord(name)}
+		return outage.Spell{Unready: true, Transition: since, Heard: c.Tracker.LastWord(name)}
 	}
 	return outage.Spell{}
 }
 
-// hear reads the agent's Lease: an agent is not silent because a watch lags.
-func (w outageWatcher) hear(ctx context.Context, node string) error {
-	_, err := w.leased(ctx, node)
+// readLease reads the agent's Lease: an agent is not silent because a watch lags.
+func (c *Controller) readLease(ctx context.Context, node string) error {
+	_, err := c.leased(ctx, node)
 	return err
 }
 
 // leased reports whether the node's agent has a Lease, read live.
-func (w outageWatcher) leased(ctx context.Context, node string) (bool, error) {
+func (c *Controller) leased(ctx context.Context, node string) (bool, error) {
 	lease := &coordinationv1.Lease{}
 	key := client.ObjectKey{Namespace: install.Namespace(), Name: volumesv1alpha1.AgentLeasePrefix + node}
-	err := w.reader.Get(ctx, key, lease)
+	err := c.Reader.Get(ctx, key, lease)
 	switch {
 	case apierrors.IsNotFound(err):
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("reading the Lease of node %s: %w", node, err)
 	}
-	w.tracker.Observe(node, lease)
+	c.Tracker.Observe(node, lease)
 	return true, nil
 }
 
-// forget drops what was not watched, because the API server did not answer: an agent that could not be heard
+// forgetOutage drops what was not watched, because the API server did not answer: an agent that could not be heard
 // meanwhile has not been silent.
-func (w outageWatcher) forget(n *decision.Node) {
-	w.watched.Missed(n.Name)
-	w.tracker.Forget(n.Name)
+func (c *Controller) forgetOutage(n *decision.Node) {
+	c.unready.Missed(n.Name)
+	c.Tracker.Forget(n.Name)
 }
 
 // evidenceOf that there is now, given the Node, nil where there is none, and the node's state; or how long there will
 // be none yet. None of it counts while the agent is heard, and none is about another machine that had the Node's name
 // before.
-func (w outageWatcher) evidenceOf(
+func (c *Controller) evidenceOf(
 	n *decision.Node, node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState,
 ) (*volumesv1alpha1.DetachEvidence, time.Duration) {
-	silence := w.tracker.Silence(n.Name)
-	watched := w.watched.Total(n.Name, w.spellOf(n.Name, node), w.clock.Now())
+	silence := c.Tracker.Silence(n.Name)
+	watched := c.unready.Total(n.Name, c.spellOf(n.Name, node), c.Clock.Now())
 	lapsed := handshake.Node{Silent: silence >= 0, Use: n.State.Use}
 	if node == nil {
 		wait := max(decision.GoneAfter-silence, goneWatched-watched)
-		if wait > 0 || w.protocol.MayRelyOn(lapsed, handshake.Lapsed) != handshake.GuardNone {
+		if wait > 0 || c.Protocol.MayRelyOn(lapsed, handshake.Lapsed) != handshake.GuardNone {
 			return nil, wait
 		}
 		return &volumesv1alpha1.DetachEvidence{
@@ -161,7 +142,7 @@ func (w outageWatcher) evidenceOf(
 			),
 		}, 0
 	}
-	if w.taintCounts(n, node, nvs, lapsed.Silent) {
+	if c.taintCounts(n, node, nvs, lapsed.Silent) {
 		return &volumesv1alpha1.DetachEvidence{
 			Type: volumesv1alpha1.EvidenceOutOfServiceTaint,
 			Message: fmt.Sprintf(
@@ -174,7 +155,7 @@ func (w outageWatcher) evidenceOf(
 		return nil, 0
 	}
 	wait := max(after-watched, -silence)
-	if wait > 0 || w.protocol.MayRelyOn(lapsed, handshake.Lapsed) != handshake.GuardNone {
+	if wait > 0 || c.Protocol.MayRelyOn(lapsed, handshake.Lapsed) != handshake.GuardNone {
 		return nil, wait
 	}
 	return &volumesv1alpha1.DetachEvidence{
@@ -188,53 +169,54 @@ func (w outageWatcher) evidenceOf(
 
 // taintCounts: the manager that marked the agent as unreachable may have been another one. The mark or the record is
 // what wakes the node's volumes.
-func (w outageWatcher) taintCounts(
+func (c *Controller) taintCounts(
 	n *decision.Node, node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState, overdue bool,
 ) bool {
 	if nvs == nil {
 		return false
 	}
 	said := handshake.TaintAssertion(nvs.Status.Node.OutOfService, handshake.OutOfService(node),
-		w.tracker.LastWord(n.Name))
+		c.Tracker.LastWord(n.Name))
 	silent := handshake.Node{Silent: overdue || handshake.Silent(nvs), Use: n.State.Use}
-	return w.protocol.MayRelyOn(silent, said) == handshake.GuardNone
+	return c.Protocol.MayRelyOn(silent, said) == handshake.GuardNone
 }
 
-// await returns when to read a node again that is waited for, and reads it when that is due.
-func (w outageWatcher) await(ctx context.Context, n *decision.Node, due time.Duration) (time.Duration, error) {
+// watchOutage returns when to read a node again that is waited for, and reads it when that is due.
+func (c *Controller) watchOutage(ctx context.Context, n *decision.Node, due time.Duration) (time.Duration, error) {
 	if due == 0 {
-		return 0, w.clear(ctx, n)
+		return 0, c.clearOutage(ctx, n)
 	}
 	period := outage.Period(n.OutageNeeded())
-	if w.watched.Due(n.Name, period, w.clock.Now()) == 0 {
-		if err := w.watch(ctx, n.Name, period); err != nil {
-			w.forget(n)
+	if c.unready.Due(n.Name, period, c.Clock.Now()) == 0 {
+		if err := c.observeOutage(ctx, n.Name, period); err != nil {
+			c.forgetOutage(n)
 			return 0, err
 		}
 	}
-	if next := w.watched.Due(n.Name, period, w.clock.Now()); next > 0 {
+	if next := c.unready.Due(n.Name, period, c.Clock.Now()); next > 0 {
 		return min(due, next), nil
 	}
 	return min(due, period), nil
 }
 
-// watch reads a node and persists for how long it has been watched. Of many volumes that come at once one reads it.
-func (w outageWatcher) watch(ctx context.Context, name string, period time.Duration) error {
-	_, err := w.observations.Apply(ctx, name, func(
+// observeOutage reads a node and persists for how long it has been watched. Of many volumes that come at once one reads
+// it.
+func (c *Controller) observeOutage(ctx context.Context, name string, period time.Duration) error {
+	_, err := c.Observations.Apply(ctx, name, func(
 		ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState,
 	) (nodestate.Change, error) {
 		if nvs == nil {
 			return nil, nil
 		}
-		if w.watched.Due(name, period, w.clock.Now()) == 0 {
-			if _, err := w.lookAt(ctx, name, nvs.Status.Node.Unready, period); err != nil {
+		if c.unready.Due(name, period, c.Clock.Now()) == 0 {
+			if _, err := c.readOutage(ctx, name, nvs.Status.Node.Unready, period); err != nil {
 				return nil, err
 			}
 		}
-		checkpoint, before := w.watched.Checkpoint(name), nvs.Status.Node.Unready
+		checkpoint, before := c.unready.Checkpoint(name), nvs.Status.Node.Unready
 		// An agent that is heard begins it anew with each renewal, which is not written each time.
 		restarts := before != nil && checkpoint != nil && before.Transition.Equal(&checkpoint.Transition) &&
-			before.LastRenewal != checkpoint.LastRenewal && w.tracker.Silence(name) < 0
+			before.LastRenewal != checkpoint.LastRenewal && c.Tracker.Silence(name) < 0
 		if restarts || equality.Semantic.DeepEqual(checkpoint, before) {
 			return nil, nil
 		}
@@ -246,17 +228,17 @@ func (w outageWatcher) watch(ctx context.Context, name string, period time.Durat
 	return nil
 }
 
-// clear drops the checkpoint of a node that is Ready again.
-func (w outageWatcher) clear(ctx context.Context, n *decision.Node) error {
+// clearOutage drops the checkpoint of a node that is Ready again.
+func (c *Controller) clearOutage(ctx context.Context, n *decision.Node) error {
 	nvs, node := &volumesv1alpha1.NodeVolumeState{}, &corev1.Node{}
-	err := w.client.Get(ctx, client.ObjectKey{Name: n.Name}, nvs)
+	err := c.Client.Get(ctx, client.ObjectKey{Name: n.Name}, nvs)
 	if err != nil || nvs.Status.Node.Unready == nil {
 		return client.IgnoreNotFound(err)
 	}
-	if err := w.client.Get(ctx, client.ObjectKey{Name: n.Name}, node); err != nil || !liveness.Ready(node) {
+	if err := c.Client.Get(ctx, client.ObjectKey{Name: n.Name}, node); err != nil || !liveness.Ready(node) {
 		return client.IgnoreNotFound(err)
 	}
-	_, err = w.observations.Apply(ctx, n.Name,
+	_, err = c.Observations.Apply(ctx, n.Name,
 		func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
 			if nvs == nil || nvs.Status.Node.Unready == nil {
 				return nil, nil

@@ -91,7 +91,7 @@ func TestEvidenceIsConfirmedByWhatTheAPIServerShowsNowAndNotByTheCache(t *testin
 			n := forcible("a")
 			end := now.Now().Add(c.looked)
 			for {
-				evidence, err := controller.outages().confirmEvidence(t.Context(), n, silenced(reported("a")))
+				evidence, err := controller.confirmEvidence(t.Context(), n, silenced(reported("a")))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -171,11 +171,11 @@ func TestTheTaintOfANodeWhoseAgentIsHeardIsNoEvidence(t *testing.T) {
 			now.SetTime(now.Now().Add(c.silent))
 			n := forcible("a")
 			n.Leaving[0].Object.Spec.DetachPolicy = nil
-			evidence, err := controller.outages().confirmEvidence(t.Context(), n, c.nvs)
+			evidence, err := controller.confirmEvidence(t.Context(), n, c.nvs)
 			if err != nil || (evidence != nil) != c.want {
 				t.Errorf("evidence against node a: %v, error %v; want some: %t", evidence, err, c.want)
 			}
-			if err := controller.outages().gatherEvidence(t.Context(), n, c.nvs); err != nil || !n.Tainted ||
+			if err := controller.gatherEvidence(t.Context(), n, c.nvs); err != nil || !n.Tainted ||
 				(n.Evidence != nil) != c.want {
 				t.Errorf("evidence against node a by the cache: %v, error %v; want some: %t", n.Evidence, err, c.want)
 			}
@@ -204,7 +204,7 @@ func TestWhatIsSaidOfANodeIsNoEvidenceAgainstAMachineThatHadItsNameBefore(t *tes
 			for range 60 {
 				now.SetTime(now.Now().Add(10 * time.Second))
 				var err error
-				if evidence, err = controller.outages().confirmEvidence(t.Context(), n, nvs); err != nil {
+				if evidence, err = controller.confirmEvidence(t.Context(), n, nvs); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -225,7 +225,7 @@ func TestAnAgentThatIsHeardVoidsTheTimeForWhichItsNodeWasNotReady(t *testing.T) 
 		n := forcible("a")
 		for end := now.Now().Add(after); now.Now().Before(end); {
 			now.SetTime(now.Now().Add(10 * time.Second))
-			if _, err := controller.outages().confirmEvidence(t.Context(), n, reported("a")); err != nil {
+			if _, err := controller.confirmEvidence(t.Context(), n, reported("a")); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -267,13 +267,13 @@ func TestTheTimeAtWhichAGoneOrUnreadyNodeBecomesEvidence(t *testing.T) {
 		if c.change != nil {
 			c.change(n)
 		}
-		if evidence, err := controller.outages().confirmEvidence(t.Context(), n,
+		if evidence, err := controller.confirmEvidence(t.Context(), n,
 			silenced(reported("a"))); evidence != nil || err != nil ||
 			n.EvidenceDue != c.want {
 			t.Errorf("%s: evidence %v, due in %s, error %v; want none, due in %s", c.name, evidence, n.EvidenceDue, err, c.want)
 		}
 		behind(t, controller, c.live...)
-		if err := controller.outages().gatherEvidence(t.Context(), n, silenced(reported("a"))); err != nil ||
+		if err := controller.gatherEvidence(t.Context(), n, silenced(reported("a"))); err != nil ||
 			n.Missing != (c.live == nil) ||
 			n.EvidenceDue != c.want {
 			t.Errorf("%s, from the cache: Node missing %t, evidence due in %s, error %v; want %t, %s and none", c.name,
@@ -293,7 +293,7 @@ func TestALongSilenceThatWasNotWatchedIsNoEvidenceYet(t *testing.T) {
 		{0, goneWatched}, {goneWatched - time.Second, time.Second}, {time.Second, 0},
 	} {
 		now.SetTime(now.Now().Add(step.after))
-		evidence, err := controller.outages().confirmEvidence(t.Context(), n, silenced(reported("a")))
+		evidence, err := controller.confirmEvidence(t.Context(), n, silenced(reported("a")))
 		if err != nil || n.EvidenceDue != step.due || (evidence != nil) != (step.due == 0) {
 			t.Errorf("evidence against node a: %v, due in %s, error %v; want it due in %s", evidence, n.EvidenceDue, err,
 				step.due)
@@ -333,14 +333,14 @@ func TestWhatCannotBeReadOfANodeIsNoEvidence(t *testing.T) {
 			controller.Tracker.Observe("a", renewedLease("a", noon))
 			now.SetTime(now.Now().Add(time.Hour))
 			if c.live == nil {
-				if _, err := controller.outages().confirmEvidence(t.Context(), n, silenced(reported("a"))); err != nil {
+				if _, err := controller.confirmEvidence(t.Context(), n, silenced(reported("a"))); err != nil {
 					t.Fatal(err)
 				}
 				now.SetTime(now.Now().Add(goneWatched))
 			}
 			failing(controller, false, c.kind)
 			n.Evidence = nil
-			if evidence, err := controller.outages().confirmEvidence(t.Context(), n, silenced(reported("a"))); err == nil ||
+			if evidence, err := controller.confirmEvidence(t.Context(), n, silenced(reported("a"))); err == nil ||
 				evidence != nil ||
 				n.Evidence != nil {
 				t.Errorf("node a, while %s cannot be read: evidence %v, error %v; want an error alone", c.name, evidence, err)
@@ -351,7 +351,7 @@ func TestWhatCannotBeReadOfANodeIsNoEvidence(t *testing.T) {
 		controller, _ := over(t, taintedNode)
 		failing(controller, true, "*v1.Node")
 		n := forcible("a")
-		if err := controller.outages().gatherEvidence(t.Context(), n, silenced(reported("a"))); err == nil || n.Missing ||
+		if err := controller.gatherEvidence(t.Context(), n, silenced(reported("a"))); err == nil || n.Missing ||
 			n.Evidence != nil {
 			t.Errorf("node a, while its Node cannot be read: missing %t, evidence %v, error %v; want an error alone", n.Missing,
 				n.Evidence, err)
@@ -404,7 +404,7 @@ func TestACheckpointIsClearedOnlyOfANodeThatIsReady(t *testing.T) {
 				},
 			})
 			failing(controller, true, c.fails)
-			if err := controller.outages().clear(t.Context(), forcible("a")); (err != nil) != c.told {
+			if err := controller.clearOutage(t.Context(), forcible("a")); (err != nil) != c.told {
 				t.Errorf("clearing the checkpoint of node a: error %v, want one: %t", err, c.told)
 			}
 			if c.live == nil {
@@ -463,10 +463,10 @@ func TestAFailedReadIsRetriedAndItsTimeDoesNotCount(t *testing.T) {
 	failing(c, false, "*v1.Node")
 	now.SetTime(now.Now().Add(time.Minute))
 	n := forcible("a")
-	if err := c.outages().gatherEvidence(t.Context(), n, silenced(reported("a"))); err != nil {
+	if err := c.gatherEvidence(t.Context(), n, silenced(reported("a"))); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.outages().await(t.Context(), n, decision.EvidenceDue(&decision.Facts{}, c.Protocol, n)); err == nil {
+	if _, err := c.watchOutage(t.Context(), n, decision.EvidenceDue(&decision.Facts{}, c.Protocol, n)); err == nil {
 		t.Error("reading Node a fails: no error, want one")
 	}
 	c.Reader = up
@@ -486,7 +486,7 @@ func TestACheckpointThatCannotBeClearedIsTriedAgain(t *testing.T) {
 			return errDown
 		},
 	})
-	if _, err := c.outages().await(t.Context(), forcible("a"),
+	if _, err := c.watchOutage(t.Context(), forcible("a"),
 		decision.EvidenceDue(&decision.Facts{}, c.Protocol, forcible("a"))); err == nil {
 		t.Error("clearing the checkpoint of node a fails: no error, want one")
 	}
@@ -495,7 +495,7 @@ func TestACheckpointThatCannotBeClearedIsTriedAgain(t *testing.T) {
 func TestANodeWithoutACheckpointIsNotReadForIt(t *testing.T) {
 	c, _ := over(t, reported("a"), readyNode("a"))
 	reads := counting(c)
-	if err := c.outages().clear(t.Context(), forcible("a")); err != nil || *reads > 0 {
+	if err := c.clearOutage(t.Context(), forcible("a")); err != nil || *reads > 0 {
 		t.Errorf("node a without a checkpoint: %d live reads, error %v; want none", *reads, err)
 	}
 }
@@ -513,15 +513,15 @@ func TestASpellIsOfANodeThatIsNotReadyOrNotThere(t *testing.T) {
 			outage.Spell{Unready: true, Transition: later, Heard: c.Tracker.LastWord("a")}},
 		"not there, and its agent heard": {nil, outage.Spell{Absent: true, Heard: c.Tracker.LastWord("a")}},
 	} {
-		if got := c.outages().spellOf("a", test.node); !got.Is(test.want) {
+		if got := c.spellOf("a", test.node); !got.Is(test.want) {
 			t.Errorf("spell of a node that is %s: %+v, want %+v", name, got, test.want)
 		}
 	}
 	for _, node := range []*corev1.Node{nil, unreadyNode("a", later)} {
 		c.Tracker.Observe("a", renewedLease("a", noon))
-		before := c.outages().spellOf("a", node)
+		before := c.spellOf("a", node)
 		c.Tracker.Observe("a", renewedLease("a", later))
-		if c.outages().spellOf("a", node).Is(before) {
+		if c.spellOf("a", node).Is(before) {
 			t.Errorf("spell of node a (%v) after its agent renewed its Lease: as before, want another one", node)
 		}
 	}
@@ -529,11 +529,11 @@ func TestASpellIsOfANodeThatIsNotReadyOrNotThere(t *testing.T) {
 
 func TestOneOfManyVolumesReadsTheNode(t *testing.T) {
 	c, _ := over(t, reported("a"), unreadyNode("a", noon))
-	if err := c.outages().watch(t.Context(), "a", time.Minute); err != nil {
+	if err := c.observeOutage(t.Context(), "a", time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	failing(c, false, "*v1.Node")
-	if err := c.outages().watch(t.Context(), "a", time.Minute); err != nil {
+	if err := c.observeOutage(t.Context(), "a", time.Minute); err != nil {
 		t.Errorf("the second volume on node a: error %v, want none and no read of the Node", err)
 	}
 }
@@ -544,7 +544,7 @@ func TestACheckpointThatAnotherHasClearedIsNotClearedAgain(t *testing.T) {
 	checked.Status.Node.Unready = &volumesv1alpha1.UnreadyObservation{Transition: noon}
 	c, _ := over(t, cleared)
 	behind(t, c, checked, readyNode("a"))
-	if err := c.outages().clear(t.Context(), forcible("a")); err != nil {
+	if err := c.clearOutage(t.Context(), forcible("a")); err != nil {
 		t.Fatal(err)
 	}
 	if got := liveState(t, c, "a").ResourceVersion; got != "8" {

@@ -29,7 +29,7 @@ func TestNothingIsKeptOfAnIntentDeletedBeforeTheAnswer(t *testing.T) {
 		Patch: func(ctx context.Context, w client.WithWatch, o client.Object, p client.Patch,
 			opts ...client.PatchOption) error {
 			err := w.Patch(ctx, o, p, opts...)
-			woken(t, c.enqueuer().intentChanged, intent.Object, nil)
+			woken(t, c.intentChanged, intent.Object, nil)
 			return err
 		},
 	})
@@ -46,7 +46,7 @@ func TestNothingIsKeptOfAnIntentDeletedBeforeTheAnswer(t *testing.T) {
 func TestTheAbsenceOfANodeIsForgottenWithItsNodeState(t *testing.T) {
 	c, now := over(t)
 	c.unready.Observe("a", outage.Spell{Absent: true}, 0, 0, now.Now())
-	woken(t, c.enqueuer().stateChanged, reported("a"), nil)
+	woken(t, c.stateChanged, reported("a"), nil)
 	if c.unready.Known("a") {
 		t.Error("absence of node a is remembered after its node state was deleted, want it forgotten")
 	}

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	storagev1 "k8s.io/api/storage/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,9 +17,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
-	"github.com/hawser-io/hawser/internal/controller/exclusive"
 	"github.com/hawser-io/hawser/internal/controller/index"
-	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/controller/resolve"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/status"
@@ -31,53 +28,34 @@ import (
 // +kubebuilder:rbac:groups="",resources=nodes;pods;persistentvolumes;persistentvolumeclaims,verbs=get;list;watch
 // +kubebuilder:rbac:groups=volumes.hawser.io,resources=nodevolumestates;volumeattachmentintents,verbs=get;list;watch
 
-// gatherer collects what is known of a volume. It changes nothing and queues nothing.
-type gatherer struct {
-	client   client.Client
-	locks    *exclusive.Store
-	writer   *nodestate.Writer
-	replace  bool
-	policies Policies
-	own      *ownWrites
-	released *sync.Map
-	outages  outageWatcher
-}
-
-func (c *Controller) gatherer() gatherer {
-	return gatherer{
-		client: c.Client, locks: c.Locks, writer: c.Writer, replace: c.Replace, policies: c.Policies,
-		own: &c.ownWrites, released: &c.released, outages: c.outages(),
-	}
-}
-
 // gather collects everything about one volume from the cache.
-func (g gatherer) gather(ctx context.Context, name string) (*decision.Facts, error) {
+func (c *Controller) gather(ctx context.Context, name string) (*decision.Facts, error) {
 	f := &decision.Facts{
-		Replace: g.replace, PolicyMissing: g.policies.Missing(), Volume: name, Exclusive: true, AttachRequired: true,
+		Replace: c.Replace, PolicyMissing: c.Policies.Missing(), Volume: name, Exclusive: true, AttachRequired: true,
 	}
-	sources, err := resolve.Sources(ctx, g.client, name)
+	sources, err := resolve.Sources(ctx, c.Client, name)
 	if err != nil {
 		return nil, err
 	}
 	for _, gather := range []func(context.Context, *decision.Facts, []*volume.Source) error{
-		g.gatherIntents, g.gatherStates, g.gatherAttachments, g.gatherLock, g.gatherListed,
+		c.gatherIntents, c.gatherStates, c.gatherAttachments, c.gatherLock, c.gatherListed,
 	} {
 		if err := gather(ctx, f, sources); err != nil {
 			return nil, err
 		}
 	}
 	decision.Describe(f, sources)
-	if err := g.gatherDriver(ctx, f); err != nil {
+	if err := c.gatherDriver(ctx, f); err != nil {
 		return nil, err
 	}
 	for _, n := range f.Nodes {
-		g.addOwnWrites(f, n)
+		c.addOwnWrites(f, n)
 		for i := range n.Attachments {
-			if err := noteOther(ctx, g.client, f, n.Attachments[i].PersistentVolume); err != nil {
+			if err := noteOther(ctx, c.Client, f, n.Attachments[i].PersistentVolume); err != nil {
 				return nil, err
 			}
 		}
-		if err := g.gatherNode(ctx, f, n, sources); err != nil {
+		if err := c.gatherNode(ctx, f, n, sources); err != nil {
 			return nil, err
 		}
 	}
@@ -87,9 +65,9 @@ func (g gatherer) gather(ctx context.Context, name string) (*decision.Facts, err
 
 // gatherIntents finds the intents that are pinned to the volume and those that resolve to it. One that is pinned
 // between the two lists is in the second: if it were missed, its volume would seem unwanted.
-func (g gatherer) gatherIntents(ctx context.Context, f *decision.Facts, sources []*volume.Source) error {
+func (c *Controller) gatherIntents(ctx context.Context, f *decision.Facts, sources []*volume.Source) error {
 	list := &volumesv1alpha1.VolumeAttachmentIntentList{}
-	if err := g.client.List(ctx, list, client.MatchingFields{index.Volume: f.Volume}); err != nil {
+	if err := c.Client.List(ctx, list, client.MatchingFields{index.Volume: f.Volume}); err != nil {
 		return fmt.Errorf("listing the intents of %s: %w", f.Volume, err)
 	}
 	found := list.Items
@@ -99,7 +77,7 @@ func (g gatherer) gatherIntents(ctx context.Context, f *decision.Facts, sources 
 			continue
 		}
 		ofClaim := &volumesv1alpha1.VolumeAttachmentIntentList{}
-		if err := g.client.List(ctx, ofClaim,
+		if err := c.Client.List(ctx, ofClaim,
 			client.MatchingFields{index.Claim: index.ClaimKey(ref.Namespace, ref.Name)}); err != nil {
 			return fmt.Errorf("listing the intents of claim %s/%s: %w", ref.Namespace, ref.Name, err)
 		}
@@ -114,25 +92,25 @@ func (g gatherer) gatherIntents(ctx context.Context, f *decision.Facts, sources 
 		}
 	}
 	for i := range found {
-		if err := g.addIntent(ctx, f, &found[i]); err != nil {
+		if err := c.addIntent(ctx, f, &found[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (g gatherer) addIntent(
+func (c *Controller) addIntent(
 	ctx context.Context, f *decision.Facts, object *volumesv1alpha1.VolumeAttachmentIntent,
 ) error {
 	if !object.DeletionTimestamp.IsZero() {
-		version, released := g.released.Load(object.UID)
+		version, released := c.released.Load(object.UID)
 		if status.Finalized(object) && !(released && version == object.ResourceVersion) {
 			n := f.Node(object.Spec.NodeName)
 			n.Leaving = append(n.Leaving, &decision.Intent{Object: object})
 		}
 		return nil
 	}
-	facts, err := resolve.Gather(ctx, g.client, object)
+	facts, err := resolve.Gather(ctx, c.Client, object)
 	if err != nil {
 		return fmt.Errorf("resolving intent %s/%s: %w", object.Namespace, object.Name, err)
 	}
@@ -150,9 +128,9 @@ func (g gatherer) addIntent(
 }
 
 // gatherStates finds the nodes that list the volume.
-func (g gatherer) gatherStates(ctx context.Context, f *decision.Facts, _ []*volume.Source) error {
+func (c *Controller) gatherStates(ctx context.Context, f *decision.Facts, _ []*volume.Source) error {
 	states := &volumesv1alpha1.NodeVolumeStateList{}
-	if err := g.client.List(ctx, states, client.MatchingFields{index.Volume: f.Volume}); err != nil {
+	if err := c.Client.List(ctx, states, client.MatchingFields{index.Volume: f.Volume}); err != nil {
 		return fmt.Errorf("listing the nodes of %s: %w", f.Volume, err)
 	}
 	for i := range states.Items {
@@ -162,7 +140,7 @@ func (g gatherer) gatherStates(ctx context.Context, f *decision.Facts, _ []*volu
 }
 
 // gatherAttachments finds the volume's attachments under whatever name, including those of others.
-func (g gatherer) gatherAttachments(ctx context.Context, f *decision.Facts, sources []*volume.Source) error {
+func (c *Controller) gatherAttachments(ctx context.Context, f *decision.Facts, sources []*volume.Source) error {
 	names := map[string]bool{}
 	for _, s := range sources {
 		names[s.PersistentVolume] = true
@@ -176,20 +154,20 @@ func (g gatherer) gatherAttachments(ctx context.Context, f *decision.Facts, sour
 	}
 	for name := range names {
 		list := &storagev1.VolumeAttachmentList{}
-		if err := g.client.List(ctx, list, client.MatchingFields{index.PersistentVolume: name}); err != nil {
+		if err := c.Client.List(ctx, list, client.MatchingFields{index.PersistentVolume: name}); err != nil {
 			return fmt.Errorf("listing the attachments of %s: %w", name, err)
 		}
 		for i := range list.Items {
 			f.Node(list.Items[i].Spec.NodeName).AddAttachment(&list.Items[i])
 		}
 	}
-	return g.gatherNamed(ctx, f)
+	return c.gatherNamed(ctx, f)
 }
 
 // gatherNamed finds the attachments that say themselves which volume they are of.
-func (g gatherer) gatherNamed(ctx context.Context, f *decision.Facts) error {
+func (c *Controller) gatherNamed(ctx context.Context, f *decision.Facts) error {
 	list := &storagev1.VolumeAttachmentList{}
-	if err := g.client.List(ctx, list, client.MatchingFields{index.Volume: f.Volume}); err != nil {
+	if err := c.Client.List(ctx, list, client.MatchingFields{index.Volume: f.Volume}); err != nil {
 		return fmt.Errorf("listing the attachments that name %s: %w", f.Volume, err)
 	}
 	for i := range list.Items {
@@ -200,8 +178,8 @@ func (g gatherer) gatherNamed(ctx context.Context, f *decision.Facts) error {
 }
 
 // gatherLock reads the exclusive lock and brings the nodes that it names into the facts.
-func (g gatherer) gatherLock(ctx context.Context, f *decision.Facts, _ []*volume.Source) error {
-	lock, err := g.locks.Known(ctx, f.Volume)
+func (c *Controller) gatherLock(ctx context.Context, f *decision.Facts, _ []*volume.Source) error {
+	lock, err := c.Locks.Known(ctx, f.Volume)
 	if errors.As(err, &f.LockUnreadable) {
 		return nil
 	}

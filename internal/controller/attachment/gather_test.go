@@ -74,7 +74,7 @@ func TestAnIntentThatIsPinnedWhileIntentsAreListedIsFound(t *testing.T) {
 				},
 			})
 			f := &decision.Facts{Volume: name}
-			if err := c.gatherer().gatherIntents(t.Context(), f, []*volume.Source{volume.SourceOf(pv)}); err != nil {
+			if err := c.gatherIntents(t.Context(), f, []*volume.Source{volume.SourceOf(pv)}); err != nil {
 				t.Fatal(err)
 			}
 			if got := len(f.Node("a").Wanted); got != test.want {

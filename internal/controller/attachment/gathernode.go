@@ -23,12 +23,12 @@ import (
 
 // addListed adds the attachment that the node's entry speaks of, if nothing else shows any more that it is one of the
 // volume.
-func (g gatherer) addListed(ctx context.Context, n *decision.Node) error {
+func (c *Controller) addListed(ctx context.Context, n *decision.Node) error {
 	if n.Entry == nil || n.Entry.AttachmentName == "" || n.AttachmentNamed(n.Entry.AttachmentName) != nil {
 		return nil
 	}
 	va := &storagev1.VolumeAttachment{}
-	err := g.client.Get(ctx, client.ObjectKey{Name: n.Entry.AttachmentName}, va)
+	err := c.Client.Get(ctx, client.ObjectKey{Name: n.Entry.AttachmentName}, va)
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reading attachment %s: %w", n.Entry.AttachmentName, err)
 	}
@@ -39,23 +39,23 @@ func (g gatherer) addListed(ctx context.Context, n *decision.Node) error {
 }
 
 // addOwnWrites adds what the cache does not show yet of our own writes.
-func (g gatherer) addOwnWrites(f *decision.Facts, n *decision.Node) {
+func (c *Controller) addOwnWrites(f *decision.Facts, n *decision.Node) {
 	if name := volume.AttachmentName(f.Driver, f.VolumeHandle, n.Name); len(n.Attachments) == 0 {
-		if va := g.own.newer(name, ""); va != nil {
+		if va := c.ownWrites.newer(name, ""); va != nil {
 			n.AddAttachment(va)
 		}
 	}
 	for i := range n.Attachments {
-		if va := g.own.newer(n.Attachments[i].Name, n.Attachments[i].ResourceVersion); va != nil {
+		if va := c.ownWrites.newer(n.Attachments[i].Name, n.Attachments[i].ResourceVersion); va != nil {
 			n.AddAttachment(va)
 		}
 	}
 }
 
 // gatherDriver reads what the driver asks for. One that is not described attaches, as upstream has it.
-func (g gatherer) gatherDriver(ctx context.Context, f *decision.Facts) error {
+func (c *Controller) gatherDriver(ctx context.Context, f *decision.Facts) error {
 	driver := &storagev1.CSIDriver{}
-	err := g.client.Get(ctx, client.ObjectKey{Name: f.Driver}, driver)
+	err := c.Client.Get(ctx, client.ObjectKey{Name: f.Driver}, driver)
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reading driver %s: %w", f.Driver, err)
 	}
@@ -72,36 +72,38 @@ func (g gatherer) gatherDriver(ctx context.Context, f *decision.Facts) error {
 }
 
 // gatherNode completes one node's part.
-func (g gatherer) gatherNode(ctx context.Context, f *decision.Facts, n *decision.Node, sources []*volume.Source) error {
+func (c *Controller) gatherNode(
+	ctx context.Context, f *decision.Facts, n *decision.Node, sources []*volume.Source,
+) error {
 	nvs := &volumesv1alpha1.NodeVolumeState{}
-	err := g.client.Get(ctx, client.ObjectKey{Name: n.Name}, nvs)
+	err := c.Client.Get(ctx, client.ObjectKey{Name: n.Name}, nvs)
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reading the state of node %s: %w", n.Name, err)
 	}
 	if err != nil {
 		nvs = nil
 	} else {
-		n.TakeOver(g.writer.Vouched(nvs), f.Volume)
+		n.TakeOver(c.Writer.Vouched(nvs), f.Volume)
 	}
-	if err := g.addListed(ctx, n); err != nil {
+	if err := c.addListed(ctx, n); err != nil {
 		return err
 	}
-	if n.DriverMissing, err = g.driverMissing(ctx, f.Driver, n.Name); err != nil {
+	if n.DriverMissing, err = c.driverMissing(ctx, f.Driver, n.Name); err != nil {
 		return err
 	}
-	if n.PodVolumes, err = g.podVolumes(ctx, n.Name, sources); err != nil {
+	if n.PodVolumes, err = c.podVolumes(ctx, n.Name, sources); err != nil {
 		return err
 	}
 	n.Pods = len(n.PodVolumes) > 0
-	if err := g.gatherLists(ctx, f, n); err != nil {
+	if err := c.gatherLists(ctx, f, n); err != nil {
 		return err
 	}
-	return g.outages.gatherEvidence(ctx, n, nvs)
+	return c.gatherEvidence(ctx, n, nvs)
 }
 
-func (g gatherer) driverMissing(ctx context.Context, driver, node string) (bool, error) {
+func (c *Controller) driverMissing(ctx context.Context, driver, node string) (bool, error) {
 	csiNode := &storagev1.CSINode{}
-	err := g.client.Get(ctx, client.ObjectKey{Name: node}, csiNode)
+	err := c.Client.Get(ctx, client.ObjectKey{Name: node}, csiNode)
 	if client.IgnoreNotFound(err) != nil {
 		return false, fmt.Errorf("reading the drivers of node %s: %w", node, err)
 	}
@@ -112,7 +114,7 @@ func (g gatherer) driverMissing(ctx context.Context, driver, node string) (bool,
 
 // podVolumes returns the PersistentVolumes of the volume whose claims pods name that are bound to the node and have not
 // ended.
-func (g gatherer) podVolumes(ctx context.Context, node string, sources []*volume.Source) ([]string, error) {
+func (c *Controller) podVolumes(ctx context.Context, node string, sources []*volume.Source) ([]string, error) {
 	var used []string
 	for i := range sources {
 		ref := sources[i].Claim
@@ -120,7 +122,7 @@ func (g gatherer) podVolumes(ctx context.Context, node string, sources []*volume
 			continue
 		}
 		pods := &corev1.PodList{}
-		if err := g.client.List(ctx, pods,
+		if err := c.Client.List(ctx, pods,
 			client.MatchingFields{index.NodeClaim: index.NodeClaimKey(node, ref.Namespace, ref.Name)}); err != nil {
 			return nil, fmt.Errorf("listing the pods of claim %s/%s: %w", ref.Namespace, ref.Name, err)
 		}
@@ -132,12 +134,12 @@ func (g gatherer) podVolumes(ctx context.Context, node string, sources []*volume
 }
 
 // gatherListed finds, in Replace, the Nodes that list the volume as attached, whether it is or not.
-func (g gatherer) gatherListed(ctx context.Context, f *decision.Facts, _ []*volume.Source) error {
+func (c *Controller) gatherListed(ctx context.Context, f *decision.Facts, _ []*volume.Source) error {
 	if !f.Replace {
 		return nil
 	}
 	nodes := &corev1.NodeList{}
-	if err := g.client.List(ctx, nodes, client.MatchingFields{index.Volume: f.Volume}); err != nil {
+	if err := c.Client.List(ctx, nodes, client.MatchingFields{index.Volume: f.Volume}); err != nil {
 		return fmt.Errorf("listing the Nodes that list %s: %w", f.Volume, err)
 	}
 	for i := range nodes.Items {
@@ -148,9 +150,9 @@ func (g gatherer) gatherListed(ctx context.Context, f *decision.Facts, _ []*volu
 
 // gatherLists reads from the cache what the Node lists of the volume, and whether its kubelet leaves attaching to a
 // controller.
-func (g gatherer) gatherLists(ctx context.Context, f *decision.Facts, n *decision.Node) error {
+func (c *Controller) gatherLists(ctx context.Context, f *decision.Facts, n *decision.Node) error {
 	node := &corev1.Node{}
-	if err := g.client.Get(ctx, client.ObjectKey{Name: n.Name}, node); err != nil {
+	if err := c.Client.Get(ctx, client.ObjectKey{Name: n.Name}, node); err != nil {
 		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("reading node %s: %w", n.Name, err)
 		}
@@ -164,7 +166,7 @@ func (g gatherer) gatherLists(ctx context.Context, f *decision.Facts, n *decisio
 
 // gatherHolders finds the pods that have an exclusive volume through the kubelet, on the nodes that others wait for. It
 // costs nothing while no node waits.
-func (g gatherer) gatherHolders(ctx context.Context, f *decision.Facts) error {
+func (c *Controller) gatherHolders(ctx context.Context, f *decision.Facts) error {
 	if !f.Exclusive || !decision.Contested(f) {
 		return nil
 	}
@@ -172,7 +174,7 @@ func (g gatherer) gatherHolders(ctx context.Context, f *decision.Facts) error {
 		for _, claim := range f.Bound {
 			pods := &corev1.PodList{}
 			key := index.NodeClaimKey(n.Name, claim.Namespace, claim.Name)
-			if err := g.client.List(ctx, pods, client.MatchingFields{index.NodeClaim: key}); err != nil {
+			if err := c.Client.List(ctx, pods, client.MatchingFields{index.NodeClaim: key}); err != nil {
 				return fmt.Errorf("listing the pods of claim %s: %w", claim, err)
 			}
 			for i := range pods.Items {

@@ -12,25 +12,12 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
-	"github.com/hawser-io/hawser/internal/controller/volumesattached"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// kubeletLists writes what the kubelet goes by: the Node's volumesAttached, and when the agent is to check after that.
-type kubeletLists struct {
-	lister   *volumesattached.Writer
-	writer   *nodestate.Writer
-	protocol handshake.Protocol
-	locker   locker
-}
-
-func (c *Controller) kubeletLists() kubeletLists {
-	return kubeletLists{lister: c.Lister, writer: c.Writer, protocol: c.Protocol, locker: c.locker()}
-}
-
-// list lets the kubelet mount the volume.
-func (k kubeletLists) list(ctx context.Context, f *decision.Facts, n *decision.Node) error {
-	r, err := k.lister.List(ctx, n.Name, f.Volume)
+// listVolume lets the kubelet mount the volume.
+func (c *Controller) listVolume(ctx context.Context, f *decision.Facts, n *decision.Node) error {
+	r, err := c.Lister.List(ctx, n.Name, f.Volume)
 	if err != nil {
 		return fmt.Errorf("listing the volume in volumesAttached: %w", err)
 	}
@@ -41,12 +28,12 @@ func (k kubeletLists) list(ctx context.Context, f *decision.Facts, n *decision.N
 	return nil
 }
 
-// unlist takes the volume out of volumesAttached, and then records that, so that the agent checks its node: only what
-// it sees after that is no use by the kubelet. What was forced away from a kubelet that goes on using it is not
+// unlistVolume takes the volume out of volumesAttached, and then records that, so that the agent checks its node: only
+// what it sees after that is no use by the kubelet. What was forced away from a kubelet that goes on using it is not
 // checked for yet, but the boot is written down: the next one's kubelet cannot have found the volume listed.
-func (k kubeletLists) unlist(ctx context.Context, f *decision.Facts, n *decision.Node) error {
+func (c *Controller) unlistVolume(ctx context.Context, f *decision.Facts, n *decision.Node) error {
 	uid := n.State.Entry.UID
-	r, err := k.lister.Unlist(ctx, n.Name, f.Volume)
+	r, err := c.Lister.Unlist(ctx, n.Name, f.Volume)
 	if err != nil {
 		return fmt.Errorf("taking the volume out of volumesAttached: %w", err)
 	}
@@ -55,8 +42,8 @@ func (k kubeletLists) unlist(ctx context.Context, f *decision.Facts, n *decision
 		n.SetWait("", "")
 		return nil
 	}
-	refused := k.protocol.MayNoteUnlisted(r.Lists) != handshake.GuardNone
-	nvs, err := k.writer.Apply(ctx, n.Name, func(
+	refused := c.Protocol.MayNoteUnlisted(r.Lists) != handshake.GuardNone
+	nvs, err := c.Writer.Apply(ctx, n.Name, func(
 		_ context.Context, nvs *volumesv1alpha1.NodeVolumeState,
 	) (nodestate.Change, error) {
 		entry := handshake.AttachmentOf(decision.OrEmpty(nvs), f.Volume)
@@ -94,20 +81,20 @@ func (k kubeletLists) unlist(ctx context.Context, f *decision.Facts, n *decision
 // isBootID reports whether a node's name of its boot can be written down. Without one, a reboot ends no forced detach.
 func isBootID(id string) bool { return id != "" && len(id) <= volumesv1alpha1.MaxBootIDLength }
 
-// ask makes the agent check its node once more. The lock comes first: what the kubelet waits with counts as in use on
-// the node once the earlier attachment is forgotten.
-func (k kubeletLists) ask(ctx context.Context, f *decision.Facts, n *decision.Node) error {
-	if taken, err := k.locker.take(ctx, f, n); err != nil || !taken {
+// askAgent makes the agent check its node once more. The lock comes first: what the kubelet waits with counts as in use
+// on the node once the earlier attachment is forgotten.
+func (c *Controller) askAgent(ctx context.Context, f *decision.Facts, n *decision.Node) error {
+	if taken, err := c.takeLock(ctx, f, n); err != nil || !taken {
 		return err
 	}
 	if n.State.Entry.Asked {
 		return nil
 	}
 	uid := n.State.Entry.UID
-	nvs, err := k.writer.Apply(ctx, n.Name,
+	nvs, err := c.Writer.Apply(ctx, n.Name,
 		func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
 			state := handshake.NodeOf(nvs, f.Volume)
-			if state.Entry.UID != uid || state.Entry.Asked || k.protocol.MayAskAgain(state) != handshake.GuardNone {
+			if state.Entry.UID != uid || state.Entry.Asked || c.Protocol.MayAskAgain(state) != handshake.GuardNone {
 				return nil, nil
 			}
 			return func(nvs *volumesv1alpha1.NodeVolumeState) {

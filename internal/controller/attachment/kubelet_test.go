@@ -33,10 +33,10 @@ func TestALeaderThatDoesNotKnowOfTheForceAsksForNoCheckWhileTheKubeletContinues(
 	c.Lister = volumesattached.New(c.Client, c.Reader, c.Writer, nil)
 	// The cache still shows what the detach rested on before.
 	stale := on("a", entry(handshake.Detaching, "1"))
-	if err := c.kubeletLists().unlist(t.Context(), &decision.Facts{Volume: "v", Replace: true}, stale); err != nil {
+	if err := c.unlistVolume(t.Context(), &decision.Facts{Volume: "v", Replace: true}, stale); err != nil {
 		t.Fatal(err)
 	}
-	nvs, err := c.live().readState(t.Context(), "a")
+	nvs, err := c.readState(t.Context(), "a")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestTheBootInWhichAVolumeWasUnlistedIsWrittenDown(t *testing.T) {
 	f, n := &decision.Facts{Volume: "v", Replace: true}, on("a", entry(handshake.Detaching, "1"), forced)
 	unlist := func() *volumesv1alpha1.NodeAttachment {
 		t.Helper()
-		if err := c.kubeletLists().unlist(t.Context(), f, n); err != nil {
+		if err := c.unlistVolume(t.Context(), f, n); err != nil {
 			t.Fatal(err)
 		}
 		return n.Entry
@@ -104,13 +104,13 @@ func TestTheLockIsTakenBeforeTheAgentIsAskedOnceMore(t *testing.T) {
 	n := on("a", wanted("i"))
 	f := &decision.Facts{Volume: name, Exclusive: true, Replace: true, Nodes: []*decision.Node{n}}
 	n.TakeOver(state, name)
-	if err := c.kubeletLists().ask(t.Context(), f, n); err != nil {
+	if err := c.askAgent(t.Context(), f, n); err != nil {
 		t.Fatal(err)
 	}
 	if lock, err := c.Locks.Read(t.Context(), name); err != nil || lock.Holder != "a" {
 		t.Errorf("lock of volume %s: %+v, error %v; want holder a", name, lock, err)
 	}
-	nvs, err := c.live().readState(t.Context(), "a")
+	nvs, err := c.readState(t.Context(), "a")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ func TestALockIsCollectedOnlyWhenEachRequestIsAnswered(t *testing.T) {
 			c, _ := over(t, reported("a"), reported("b"), lockObject(gone, lock))
 			r := &requests{fails: fails}
 			r.through(c)
-			err := c.locker().collect(t.Context(), &decision.Facts{Volume: gone, Lock: handshake.Lock{Exists: true}})
+			err := c.collectLock(t.Context(), &decision.Facts{Volume: gone, Lock: handshake.Lock{Exists: true}})
 			if r.lost == "" {
 				break
 			}
@@ -45,7 +45,7 @@ func TestALockInUseIsNotReadForCollection(t *testing.T) {
 	c, _ := over(t, reported("a"), lockObject(gone, exclusive.Lock{Holder: "a"}))
 	reads := counting(c)
 	c.Locks = exclusive.New(c.Client, c.Reader, c.Clock, nil)
-	if err := c.locker().collect(t.Context(),
+	if err := c.collectLock(t.Context(),
 		&decision.Facts{Volume: gone, Lock: handshake.Lock{Exists: true}, Described: true}); err != nil || *reads > 0 {
 		t.Errorf("lock of volume %s, which is in use: %d live reads, error %v; want none", gone, *reads, err)
 	}
@@ -59,7 +59,7 @@ func TestADeletedLockIsNoWork(t *testing.T) {
 	r := &requests{}
 	r.through(c)
 	f := &decision.Facts{Volume: gone, Lock: handshake.Lock{Exists: true, Holder: "a"}}
-	if err := c.locker().collect(t.Context(), f); err != nil || f.Lock.Exists || r.sent > 1 {
+	if err := c.collectLock(t.Context(), f); err != nil || f.Lock.Exists || r.sent > 1 {
 		t.Errorf("deleted lock of volume %s: %d requests, lock %+v, error %v; want at most 1 request and no lock", gone,
 			r.sent, f.Lock, err)
 	}
@@ -83,7 +83,7 @@ func TestALockIsNotGivenUpWhileItsNodeHasTheVolume(t *testing.T) {
 			}
 		}
 		c, _ := over(t, append(objects, lockObject(gone, lock))...)
-		if err := c.locker().collect(t.Context(),
+		if err := c.collectLock(t.Context(),
 			&decision.Facts{Volume: gone, Lock: handshake.Lock{Exists: true}}); err != nil {
 			t.Fatal(err)
 		}
@@ -98,14 +98,14 @@ func TestAChangedDeclarationEnqueuesItsVolume(t *testing.T) {
 	c, _ := over(t)
 	reason := declaredState()
 	reason.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+"1"] = "another reason"
-	if got := woken(t, c.enqueuer().stateChanged, declaredState(), reason); !slices.Equal(got, []string{"v1"}) {
+	if got := woken(t, c.stateChanged, declaredState(), reason); !slices.Equal(got, []string{"v1"}) {
 		t.Errorf("volumes that another reason of a declaration wakes: %v, want v1", got)
 	}
 	unreasoned := declaredState()
 	unreasoned.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+"1"] = ""
 	without := declaredState()
 	delete(without.Annotations, volumesv1alpha1.DeclaredReleasedPrefix+"1")
-	if got := woken(t, c.enqueuer().stateChanged, without, unreasoned); !slices.Equal(got, []string{"v1"}) {
+	if got := woken(t, c.stateChanged, without, unreasoned); !slices.Equal(got, []string{"v1"}) {
 		t.Errorf("volumes that a declaration without a reason wakes: %v, want v1", got)
 	}
 	lists := 0
@@ -115,12 +115,12 @@ func TestAChangedDeclarationEnqueuesItsVolume(t *testing.T) {
 			return errDown
 		},
 	})
-	if got := woken(t, c.enqueuer().stateChanged, declaredState(), reason); !slices.Equal(got, []string{"v1"}) ||
+	if got := woken(t, c.stateChanged, declaredState(), reason); !slices.Equal(got, []string{"v1"}) ||
 		lists != 1 {
 		t.Errorf("volumes that a declaration wakes while attachments cannot be listed: %v after %d lists; want v1 after 1",
 			got, lists)
 	}
-	if woken(t, c.enqueuer().stateChanged, declaredState(), declaredState()); lists != 1 {
+	if woken(t, c.stateChanged, declaredState(), declaredState()); lists != 1 {
 		t.Errorf("lists for a node state whose declarations are unchanged: %d, want none", lists-1)
 	}
 	if _, err := index.AttachmentsOf(t.Context(), c.Client, "a"); !errors.Is(err, errDown) {
@@ -136,7 +136,7 @@ func TestAnAttachmentOfAnEntryIsReadUnlessItIsKnownToBeGone(t *testing.T) {
 		{AttachmentUID: "1", AttachmentName: "csi-1"}: 1,
 	} {
 		*reads = 0
-		if va, err := c.live().readEntryAttachment(t.Context(), entry); va != nil || err != nil || *reads != want {
+		if va, err := c.readEntryAttachment(t.Context(), entry); va != nil || err != nil || *reads != want {
 			t.Errorf("attachment of entry %+v: %v, error %v after %d reads; want none after %d", entry, va, err, *reads, want)
 		}
 	}

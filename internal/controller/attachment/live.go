@@ -16,23 +16,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
-	"github.com/hawser-io/hawser/internal/controller/batch"
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
 	"github.com/hawser-io/hawser/internal/controller/index"
-	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 // readAttachment reads an attachment live; nil when there is none.
-func (r liveReader) readAttachment(ctx context.Context, name string) (*storagev1.VolumeAttachment, error) {
+func (c *Controller) readAttachment(ctx context.Context, name string) (*storagev1.VolumeAttachment, error) {
 	va := &storagev1.VolumeAttachment{}
-	err := r.reader.Get(ctx, client.ObjectKey{Name: name}, va)
+	err := c.Reader.Get(ctx, client.ObjectKey{Name: name}, va)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -43,9 +40,9 @@ func (r liveReader) readAttachment(ctx context.Context, name string) (*storagev1
 }
 
 // readLists reads live in which lists of the Node the volume is.
-func (r liveReader) readLists(ctx context.Context, volume string, n *decision.Node) error {
+func (c *Controller) readLists(ctx context.Context, volume string, n *decision.Node) error {
 	node := &corev1.Node{}
-	if err := r.reader.Get(ctx, client.ObjectKey{Name: n.Name}, node); client.IgnoreNotFound(err) != nil {
+	if err := c.Reader.Get(ctx, client.ObjectKey{Name: n.Name}, node); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reading node %s: %w", n.Name, err)
 	}
 	n.Lists = listed(node)[corev1.UniqueVolumeName(volume)]
@@ -54,32 +51,19 @@ func (r liveReader) readLists(ctx context.Context, volume string, n *decision.No
 }
 
 // readEntryAttachment reads the attachment of an entry; nil when there is none, or none of that UID any more.
-func (r liveReader) readEntryAttachment(
+func (c *Controller) readEntryAttachment(
 	ctx context.Context, entry *volumesv1alpha1.NodeAttachment,
 ) (*storagev1.VolumeAttachment, error) {
-	if entry.AttachmentName == "" || r.deletions.has(entry.AttachmentUID) {
+	if entry.AttachmentName == "" || c.deletions.has(entry.AttachmentUID) {
 		return nil, nil
 	}
-	return r.readAttachment(ctx, entry.AttachmentName)
-}
-
-// liveReader reads from the API server, not from the cache.
-type liveReader struct {
-	reader    client.Reader
-	writer    *nodestate.Writer
-	clock     clock.PassiveClock
-	deletions *deletions
-	users     *batch.Reads[*users]
-}
-
-func (c *Controller) live() liveReader {
-	return liveReader{reader: c.Reader, writer: c.Writer, clock: c.Clock, deletions: &c.deletions, users: c.users}
+	return c.readAttachment(ctx, entry.AttachmentName)
 }
 
 // readState reads a node's state live; nil when there is none.
-func (r liveReader) readState(ctx context.Context, node string) (*volumesv1alpha1.NodeVolumeState, error) {
+func (c *Controller) readState(ctx context.Context, node string) (*volumesv1alpha1.NodeVolumeState, error) {
 	nvs := &volumesv1alpha1.NodeVolumeState{}
-	err := r.reader.Get(ctx, client.ObjectKey{Name: node}, nvs)
+	err := c.Reader.Get(ctx, client.ObjectKey{Name: node}, nvs)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -89,9 +73,9 @@ func (r liveReader) readState(ctx context.Context, node string) (*volumesv1alpha
 	return nvs, nil
 }
 
-// look reads the node's state live into the facts. Volumes that read one node at a time share the read.
-func (r liveReader) look(ctx context.Context, f *decision.Facts, n *decision.Node) error {
-	nvs, err := r.writer.ReadState(ctx, n.Name)
+// readNow reads the node's state live into the facts. Volumes that read one node at a time share the read.
+func (c *Controller) readNow(ctx context.Context, f *decision.Facts, n *decision.Node) error {
+	nvs, err := c.Writer.ReadState(ctx, n.Name)
 	if err != nil {
 		return err
 	}
@@ -101,7 +85,7 @@ func (r liveReader) look(ctx context.Context, f *decision.Facts, n *decision.Nod
 
 // readAttachments reads, live, every attachment of the volume to the node that is known or that could be: the one of
 // the shared name, that of the entry, and those of other names. The answer is one that is not gone, if there is any.
-func (r liveReader) readAttachments(
+func (c *Controller) readAttachments(
 	ctx context.Context, f *decision.Facts, n *decision.Node,
 ) (handshake.Attachment, error) {
 	names := map[string]bool{volume.AttachmentName(f.Driver, f.VolumeHandle, n.Name): true}
@@ -112,7 +96,7 @@ func (r liveReader) readAttachments(
 		names[n.Attachments[i].Name] = true
 	}
 	for name := range names {
-		va, err := r.readAttachment(ctx, name)
+		va, err := c.readAttachment(ctx, name)
 		if err != nil {
 			return handshake.Attachment{}, err
 		}
@@ -125,12 +109,12 @@ func (r liveReader) readAttachments(
 
 // readUser reads the intent live, by its UID: another one of its name is not the user. Without a user it is the zero
 // intent.
-func (r liveReader) readUser(ctx context.Context, u exclusive.User) (handshake.Intent, error) {
+func (c *Controller) readUser(ctx context.Context, u exclusive.User) (handshake.Intent, error) {
 	if u == (exclusive.User{}) {
 		return handshake.Intent{}, nil
 	}
 	intent := &volumesv1alpha1.VolumeAttachmentIntent{}
-	err := r.reader.Get(ctx, client.ObjectKey{Namespace: u.Namespace, Name: u.Name}, intent)
+	err := c.Reader.Get(ctx, client.ObjectKey{Namespace: u.Namespace, Name: u.Name}, intent)
 	if apierrors.IsNotFound(err) || err == nil && intent.UID != u.UID {
 		return handshake.Intent{}, nil
 	}
@@ -202,10 +186,10 @@ func (u *users) use(volume string, claim client.ObjectKey) bool {
 
 // freeOfPods reports whether upstream had no use for the attachment, and since when that is known. Evidence that
 // replaces the node's release holds for its pods too.
-func (r liveReader) freeOfPods(
+func (c *Controller) freeOfPods(
 	ctx context.Context, f *decision.Facts, n *decision.Node,
 ) (free bool, since time.Time, err error) {
-	since = r.clock.Now()
+	since = c.Clock.Now()
 	if n.Pods || n.State.Entry.Forced {
 		return n.State.Entry.Forced, since, nil
 	}
@@ -214,7 +198,7 @@ func (r liveReader) freeOfPods(
 		claims = []client.ObjectKey{{}} // No pod can name it, but the kubelet may list it.
 	}
 	for _, claim := range claims {
-		u, err := r.users.Get(ctx, usersKey(n.Name, claim.Namespace))
+		u, err := c.users.Get(ctx, usersKey(n.Name, claim.Namespace))
 		if err != nil {
 			return false, since, err
 		}
@@ -228,19 +212,19 @@ func (r liveReader) freeOfPods(
 	return true, since, nil
 }
 
-// free reports whether the attachment is of no use to pods on the node, and since when that is known: its
+// unwantedByPods reports whether the attachment is of no use to pods on the node, and since when that is known: its
 // PersistentVolume is gone or another volume by now, or no pod names that one's claim. Unlike freeOfPods it does not
 // ask what the kubelet lists: to the kubelet all PersistentVolumes of one handle are one volume.
-func (r liveReader) free(
+func (c *Controller) unwantedByPods(
 	ctx context.Context, f *decision.Facts, n *decision.Node, a *decision.Attachment,
 ) (free bool, since time.Time, err error) {
-	since = r.clock.Now()
-	pv, err := r.readVolume(ctx, a.PersistentVolume)
+	since = c.Clock.Now()
+	pv, err := c.readVolume(ctx, a.PersistentVolume)
 	if err != nil || pv == nil || volume.UniqueNameOf(pv) != f.Volume || pv.Spec.ClaimRef == nil {
 		return err == nil, since, err
 	}
 	ref := pv.Spec.ClaimRef
-	u, err := r.users.Get(ctx, usersKey(n.Name, ref.Namespace))
+	u, err := c.users.Get(ctx, usersKey(n.Name, ref.Namespace))
 	if err != nil {
 		return false, since, err
 	}

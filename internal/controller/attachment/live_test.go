@@ -132,7 +132,7 @@ func TestAnAttachmentCreatedAgainWithoutAHoldIsNotUsed(t *testing.T) {
 		shared.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
 		n.Wanted[0].Result.Source = volume.SourceOf(shared)
 		c, _ := over(t, reported("a"), live, shared)
-		if err := c.attacher().confirm(t.Context(),
+		if err := c.confirmAttached(t.Context(),
 			&decision.Facts{Volume: "v", AttachRequired: true, Nodes: []*decision.Node{n}}, n, &n.Attachments[0]); err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +155,7 @@ func TestAnAgentWhoseLeaseIsRenewedIsNotGoneBecauseAWatchLags(t *testing.T) {
 	n.Missing = true
 	c.Tracker.Silence("a")
 	now.SetTime(now.Now().Add(time.Hour))
-	if evidence, err := c.outages().confirmEvidence(t.Context(), n, silenced(reported("a"))); evidence != nil ||
+	if evidence, err := c.confirmEvidence(t.Context(), n, silenced(reported("a"))); evidence != nil ||
 		err != nil {
 		t.Errorf("node a, whose agent's Lease was renewed: evidence %v, error %v; want none", evidence, err)
 	}
@@ -164,7 +164,7 @@ func TestAnAgentWhoseLeaseIsRenewedIsNotGoneBecauseAWatchLags(t *testing.T) {
 	}
 	// A Lease that stays as it is ends in evidence all the same.
 	now.SetTime(now.Now().Add(n.EvidenceDue))
-	if evidence, err := c.outages().confirmEvidence(t.Context(), n, silenced(reported("a"))); evidence == nil ||
+	if evidence, err := c.confirmEvidence(t.Context(), n, silenced(reported("a"))); evidence == nil ||
 		evidence.Type != volumesv1alpha1.EvidenceNodeGone || err != nil {
 		t.Errorf("node a, whose agent's Lease stays as it is: evidence %v, error %v; want NodeGone", evidence, err)
 	}
@@ -198,12 +198,12 @@ func TestAnOutageIsNoEvidenceAgainstANode(t *testing.T) {
 	c.unready.Observe("a", since(noon), 5*time.Minute, time.Minute, now.Now())
 	now.SetTime(now.Now().Add(time.Hour))
 	step := decision.Step{Act: decision.MarkDetaching, Node: n, Attachment: &n.Attachments[0], Evidence: true}
-	if err := c.detacher().markDetaching(t.Context(), &decision.Facts{Volume: "v", Nodes: []*decision.Node{n}},
+	if err := c.markDetaching(t.Context(), &decision.Facts{Volume: "v", Nodes: []*decision.Node{n}},
 		step); err == nil {
 		t.Fatal("marking volume v on node a as detaching during an outage: no error, want one")
 	}
 	down = false
-	if evidence, err := c.outages().confirmEvidence(t.Context(), n, silenced(reported("a"))); evidence != nil ||
+	if evidence, err := c.confirmEvidence(t.Context(), n, silenced(reported("a"))); evidence != nil ||
 		err != nil {
 		t.Errorf("node a after an outage of the API server: evidence %v, error %v; want none", evidence, err)
 	}
@@ -235,11 +235,11 @@ func TestTheEvidenceReportsWhatTheReleaseRestsOn(t *testing.T) {
 		c.Events = events.NewFakeRecorder(1)
 		n := on("a", va("1", "held", "attached"), entry(handshake.Attached, "1"))
 		facts := &decision.Facts{Volume: "v", Nodes: []*decision.Node{n}}
-		if err := c.detacher().markDetaching(t.Context(), facts,
+		if err := c.markDetaching(t.Context(), facts,
 			decision.Step{Act: decision.MarkDetaching, Node: n, Attachment: &n.Attachments[0]}); err != nil {
 			t.Fatal(err)
 		}
-		nvs, err := c.live().readState(t.Context(), "a")
+		nvs, err := c.readState(t.Context(), "a")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -274,7 +274,7 @@ func TestAPodThatTheCacheDoesNotShowYetKeepsItsAttachment(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			controller, _ := over(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, c.pod)
 			f := &decision.Facts{Volume: "v", Bound: []client.ObjectKey{{Namespace: "default", Name: "data"}}}
-			if free, _, err := controller.live().freeOfPods(t.Context(), f, on("a")); free != c.free || err != nil {
+			if free, _, err := controller.freeOfPods(t.Context(), f, on("a")); free != c.free || err != nil {
 				t.Errorf("volume v on node a with a pod %s: free %t, error %v; want free %t", c.name, free, err, c.free)
 			}
 		})
@@ -306,7 +306,7 @@ func TestTheReadsForADeleteRunAtTheSameTime(t *testing.T) {
 		},
 	})
 	f := &decision.Facts{Volume: "v", Bound: []client.ObjectKey{{Namespace: "default", Name: "data"}}}
-	if free, _, err := c.live().freeOfPods(ctx, f, on("a")); !free || err != nil {
+	if free, _, err := c.freeOfPods(ctx, f, on("a")); !free || err != nil {
 		t.Errorf("volume v on node a, with reads at the same time: free %t, error %v; want free", free, err)
 	}
 }
@@ -319,7 +319,7 @@ func TestANodeWaitsForTheFenceOfAMoveThatWasMeantForAnother(t *testing.T) {
 		Exists: true, Holder: "b", MovedFrom: "a",
 	}, Nodes: []*decision.Node{on("a"), on("b"), on("c", wanted("i"))}}
 	n := f.Nodes[2]
-	if taken, err := c.locker().take(t.Context(), f, n); taken || err != nil {
+	if taken, err := c.takeLock(t.Context(), f, n); taken || err != nil {
 		t.Fatalf("lock of volume v, which moves from a to b, for node c: taken %t, error %v; want neither", taken, err)
 	}
 	if steps := electAndDecide(f, handshake.Protocol{}); len(steps) != 0 {
@@ -367,7 +367,7 @@ func TestADeleteDecidedOnAnOldReadIsRetriedAfterABackoff(t *testing.T) {
 	if _, err := c.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}); err == nil {
 		t.Errorf("pass of volume %s, whose delete rests on an old read: no error, want one, so that it is retried", name)
 	}
-	if va, err := c.live().readAttachment(t.Context(), "va"); va == nil || err != nil || reads != 1 {
+	if va, err := c.readAttachment(t.Context(), "va"); va == nil || err != nil || reads != 1 {
 		t.Errorf("attachment va after %d reads of Node a, answered late: %v, error %v; want it kept after 1 read", reads, va,
 			err)
 	}
@@ -375,7 +375,7 @@ func TestADeleteDecidedOnAnOldReadIsRetriedAfterABackoff(t *testing.T) {
 	if _, err := c.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}); err != nil {
 		t.Error(err)
 	}
-	if va, err := c.live().readAttachment(t.Context(), "va"); va != nil || err != nil {
+	if va, err := c.readAttachment(t.Context(), "va"); va != nil || err != nil {
 		t.Errorf("attachment va after the next pass: %v, error %v; want it deleted", va, err)
 	}
 }
@@ -396,7 +396,7 @@ func TestANodeThatReportsOrIsDeletedEnqueuesItsLastVolumes(t *testing.T) {
 		t.Run(change.name, func(t *testing.T) {
 			q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 			defer q.ShutDown()
-			c.enqueuer().stateChanged(t.Context(), change.before, change.after, q)
+			c.stateChanged(t.Context(), change.before, change.after, q)
 			var woken []string
 			for q.Len() > 0 {
 				r, _ := q.Get()

@@ -17,24 +17,13 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// locker takes, moves and deletes the lock of an exclusive volume.
-type locker struct {
-	store    *exclusive.Store
-	writer   *nodestate.Writer
-	protocol handshake.Protocol
-	live     liveReader
-}
-
-func (c *Controller) locker() locker {
-	return locker{store: c.Locks, writer: c.Writer, protocol: c.Protocol, live: c.live()}
-}
-
-// take makes the lock name n, and the user that n is for, moving it if necessary. It reports whether the lock does now.
-func (l locker) take(ctx context.Context, f *decision.Facts, n *decision.Node) (bool, error) {
+// takeLock makes the lock name n, and the user that n is for, moving it if necessary. It reports whether the lock does
+// now.
+func (c *Controller) takeLock(ctx context.Context, f *decision.Facts, n *decision.Node) (bool, error) {
 	if !f.Exclusive || f.Locked(n) {
 		return true, nil
 	}
-	lock, err := l.find(ctx, f, n)
+	lock, err := c.findLock(ctx, f, n)
 	if err != nil {
 		return false, err
 	}
@@ -44,62 +33,64 @@ func (l locker) take(ctx context.Context, f *decision.Facts, n *decision.Node) (
 	}
 	if lock.MovedFrom != "" {
 		var fenced bool
-		if lock, fenced, err = l.fence(ctx, f, n, lock); !fenced || err != nil {
+		if lock, fenced, err = c.fenceLock(ctx, f, n, lock); !fenced || err != nil {
 			return false, err
 		}
 	}
 	if lock.Holder == n.Name {
-		return l.takeUser(ctx, f, n, lock)
+		return c.takeLockUser(ctx, f, n, lock)
 	}
-	lock, moved, err := l.move(ctx, f, n, lock)
+	lock, moved, err := c.moveLock(ctx, f, n, lock)
 	if err != nil || lock.MovedFrom == "" {
 		// It was not moved, or no node held it: then it is taken.
 		return moved, err
 	}
-	_, fenced, err := l.fence(ctx, f, n, lock)
+	_, fenced, err := c.fenceLock(ctx, f, n, lock)
 	return fenced, err
 }
 
-// find reads the lock live, or makes it. Where none is known the making comes first: it is the check. It names no
+// findLock reads the lock live, or makes it. Where none is known the making comes first: it is the check. It names no
 // user yet: the node may use the volume already, if its access modes were others.
-func (l locker) find(ctx context.Context, f *decision.Facts, n *decision.Node) (exclusive.Lock, error) {
+func (c *Controller) findLock(ctx context.Context, f *decision.Facts, n *decision.Node) (exclusive.Lock, error) {
 	if f.Lock.Exists {
-		return l.store.Read(ctx, f.Volume)
+		return c.Locks.Read(ctx, f.Volume)
 	}
-	lock, _, err := l.store.Swap(ctx, f.Volume, exclusive.Lock{}, exclusive.Lock{Holder: n.Name})
+	lock, _, err := c.Locks.Swap(ctx, f.Volume, exclusive.Lock{}, exclusive.Lock{Holder: n.Name})
 	return lock, err
 }
 
-// move is the first of the three writes of a move: the lock names n and remembers its holder, if it had one. It
+// moveLock is the first of the three writes of a move: the lock names n and remembers its holder, if it had one. It
 // reports whether it does.
-func (l locker) move(
+func (c *Controller) moveLock(
 	ctx context.Context, f *decision.Facts, n *decision.Node, lock exclusive.Lock,
 ) (exclusive.Lock, bool, error) {
-	if free, err := l.mayLeave(ctx, f, n, lock); err != nil || !free {
+	if free, err := c.lockMayLeave(ctx, f, n, lock); err != nil || !free {
 		return lock, false, err
 	}
-	return l.swap(ctx, f, n, lock, exclusive.Lock{Holder: n.Name, MovedFrom: lock.Holder, User: f.LockUser(n)})
+	return c.swapLock(ctx, f, n, lock, exclusive.Lock{Holder: n.Name, MovedFrom: lock.Holder, User: f.LockUser(n)})
 }
 
-// mayLeave reports whether the lock may leave the node that holds it. It is n that waits for it.
-func (l locker) mayLeave(ctx context.Context, f *decision.Facts, n *decision.Node, lock exclusive.Lock) (bool, error) {
-	if passes, err := l.mayPassOn(ctx, f, n, lock); err != nil || !passes {
+// lockMayLeave reports whether the lock may leave the node that holds it. It is n that waits for it.
+func (c *Controller) lockMayLeave(
+	ctx context.Context, f *decision.Facts, n *decision.Node, lock exclusive.Lock,
+) (bool, error) {
+	if passes, err := c.mayPassLockOn(ctx, f, n, lock); err != nil || !passes {
 		return false, err
 	}
 	if lock.Holder == "" {
 		return true, nil
 	}
 	holder := f.Node(lock.Holder)
-	nvs, err := l.live.readState(ctx, holder.Name)
+	nvs, err := c.readState(ctx, holder.Name)
 	if err != nil {
 		return false, err
 	}
 	holder.Observe(nvs, f.Volume)
-	va, err := l.live.readAttachments(ctx, f, holder)
+	va, err := c.readAttachments(ctx, f, holder)
 	if err != nil {
 		return false, err
 	}
-	if guard := l.protocol.MayMoveLock(lock.Handshake(), holder.State, va); guard != handshake.GuardNone {
+	if guard := c.Protocol.MayMoveLock(lock.Handshake(), holder.State, va); guard != handshake.GuardNone {
 		n.WaitFor(holder, guard)
 		return false, nil
 	}
@@ -108,12 +99,12 @@ func (l locker) mayLeave(ctx context.Context, f *decision.Facts, n *decision.Nod
 
 // finishMove does so for a lock that no node waits for any more. Otherwise the move would stay unfinished until the
 // next use.
-func (l locker) finishMove(ctx context.Context, f *decision.Facts) error {
+func (c *Controller) finishMove(ctx context.Context, f *decision.Facts) error {
 	if f.Lock.MovedFrom == "" || f.LockUnknown() ||
 		slices.ContainsFunc(f.Nodes, func(n *decision.Node) bool { return n.Candidate() != nil }) {
 		return nil
 	}
-	lock, err := l.store.Read(ctx, f.Volume)
+	lock, err := c.Locks.Read(ctx, f.Volume)
 	if err != nil {
 		return err
 	}
@@ -121,33 +112,34 @@ func (l locker) finishMove(ctx context.Context, f *decision.Facts) error {
 		lock.Holder == "" { // collect goes on with one that no node holds
 		return nil
 	}
-	_, _, err = l.fence(ctx, f, &decision.Node{}, lock)
+	_, _, err = c.fenceLock(ctx, f, &decision.Node{}, lock)
 	return err
 }
 
-// fence does the other two: the node that the lock was moved from is fenced, and the lock forgets it. The lock was read
-// live, with MovedFrom, before anything that is read here. It is n that waits for it. It reports whether both are done.
-func (l locker) fence(
+// fenceLock does the other two: the node that the lock was moved from is fenced, and the lock forgets it. The lock was
+// read live, with MovedFrom, before anything that is read here. It is n that waits for it. It reports whether both are
+// done.
+func (c *Controller) fenceLock(
 	ctx context.Context, f *decision.Facts, n *decision.Node, lock exclusive.Lock,
 ) (exclusive.Lock, bool, error) {
-	if fenced, err := l.fenceHolder(ctx, f, n); err != nil || !fenced {
+	if fenced, err := c.fenceHolder(ctx, f, n); err != nil || !fenced {
 		return lock, false, err
 	}
-	return l.swap(ctx, f, n, lock, exclusive.Lock{Holder: lock.Holder, User: lock.User})
+	return c.swapLock(ctx, f, n, lock, exclusive.Lock{Holder: lock.Holder, User: lock.User})
 }
 
 // fenceHolder fences the node that the lock was moved from, and reports whether it did.
-func (l locker) fenceHolder(ctx context.Context, f *decision.Facts, n *decision.Node) (bool, error) {
+func (c *Controller) fenceHolder(ctx context.Context, f *decision.Facts, n *decision.Node) (bool, error) {
 	from := f.Node(f.Lock.MovedFrom)
 	guard := handshake.GuardNone
-	_, err := l.writer.Apply(ctx, from.Name,
+	_, err := c.Writer.Apply(ctx, from.Name,
 		func(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
 			from.Observe(nvs, f.Volume)
-			va, err := l.live.readAttachments(ctx, f, from)
+			va, err := c.readAttachments(ctx, f, from)
 			if err != nil {
 				return nil, err
 			}
-			if guard = l.protocol.MayFence(from.State, va); guard != handshake.GuardNone || nvs == nil {
+			if guard = c.Protocol.MayFence(from.State, va); guard != handshake.GuardNone || nvs == nil {
 				return nil, nil
 			}
 			return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Protocol.Fences++ }, nil
@@ -162,12 +154,12 @@ func (l locker) fenceHolder(ctx context.Context, f *decision.Facts, n *decision.
 	return true, nil
 }
 
-// swap replaces the lock that was read by next, and reports whether it did: if another writer was first, an event
+// swapLock replaces the lock that was read by next, and reports whether it did: if another writer was first, an event
 // follows.
-func (l locker) swap(
+func (c *Controller) swapLock(
 	ctx context.Context, f *decision.Facts, n *decision.Node, lock, next exclusive.Lock,
 ) (exclusive.Lock, bool, error) {
-	stands, swapped, err := l.store.Swap(ctx, f.Volume, lock, next)
+	stands, swapped, err := c.Locks.Swap(ctx, f.Volume, lock, next)
 	if err != nil {
 		return lock, false, err
 	}
@@ -179,23 +171,26 @@ func (l locker) swap(
 	return stands, true, nil
 }
 
-// takeUser makes the lock, which was read live and names n, name its user too. It reports whether the lock does now.
-func (l locker) takeUser(ctx context.Context, f *decision.Facts, n *decision.Node, lock exclusive.Lock) (bool, error) {
+// takeLockUser makes the lock, which was read live and names n, name its user too. It reports whether the lock does
+// now.
+func (c *Controller) takeLockUser(
+	ctx context.Context, f *decision.Facts, n *decision.Node, lock exclusive.Lock,
+) (bool, error) {
 	user := f.LockUser(n)
 	if user == (exclusive.User{}) || lock.User == user {
 		return true, nil
 	}
-	named, err := l.live.readUser(ctx, lock.User)
+	named, err := c.readUser(ctx, lock.User)
 	if err != nil {
 		return false, err
 	}
-	nvs, err := l.live.readState(ctx, n.Name)
+	nvs, err := c.readState(ctx, n.Name)
 	if err != nil {
 		return false, err
 	}
 	n.Observe(nvs, f.Volume)
 	if f.Replace {
-		if err := l.live.readLists(ctx, f.Volume, n); err != nil {
+		if err := c.readLists(ctx, f.Volume, n); err != nil {
 			return false, err
 		}
 	}
@@ -206,24 +201,26 @@ func (l locker) takeUser(ctx context.Context, f *decision.Facts, n *decision.Nod
 	// The kubelet passes the volume from one of its pods to the next; what an older manager pinned is in use by that.
 	i := n.Candidate()
 	own := n.KubeletUses && !i.ByAgent() || lock.User == (exclusive.User{}) && i.Pinned()
-	if l.protocol.MayTakeUser(lock.Handshake(), user.UID, named, n.State, own) != handshake.GuardNone {
+	if c.Protocol.MayTakeUser(lock.Handshake(), user.UID, named, n.State, own) != handshake.GuardNone {
 		n.WaitForUser(lock)
 		return false, nil
 	}
-	_, taken, err := l.swap(ctx, f, n, lock, exclusive.Lock{Holder: n.Name, User: user})
+	_, taken, err := c.swapLock(ctx, f, n, lock, exclusive.Lock{Holder: n.Name, User: user})
 	return taken, err
 }
 
-// mayPassOn reports whether the lock may leave the user that it names. It is n that waits for it.
-func (l locker) mayPassOn(ctx context.Context, f *decision.Facts, n *decision.Node, lock exclusive.Lock) (bool, error) {
+// mayPassLockOn reports whether the lock may leave the user that it names. It is n that waits for it.
+func (c *Controller) mayPassLockOn(
+	ctx context.Context, f *decision.Facts, n *decision.Node, lock exclusive.Lock,
+) (bool, error) {
 	if lock.User == f.LockUser(n) {
 		return true, nil
 	}
-	named, err := l.live.readUser(ctx, lock.User)
+	named, err := c.readUser(ctx, lock.User)
 	if err != nil {
 		return false, err
 	}
-	if l.protocol.MayPassOn(named) != handshake.GuardNone {
+	if c.Protocol.MayPassOn(named) != handshake.GuardNone {
 		n.WaitForUser(lock)
 		return false, nil
 	}

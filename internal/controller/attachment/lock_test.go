@@ -86,7 +86,7 @@ func TestWhatTheLockNeedsBeforeItNamesAnotherNode(t *testing.T) {
 				f.Nodes = append(f.Nodes, test.facts)
 			}
 			nodes := len(f.Nodes)
-			taken, err := c.locker().take(t.Context(), f, n)
+			taken, err := c.takeLock(t.Context(), f, n)
 			if err != nil || taken != test.taken || taken == (n.Wait != nil) {
 				t.Errorf("lock of volume v for node a: taken %t, wait %+v, error %v; want taken %t, or a wait", taken, n.Wait, err,
 					test.taken)
@@ -113,7 +113,7 @@ func TestTheFirstLockNamesTheSingleUser(t *testing.T) {
 	c, _ := over(t)
 	f, n := factsOf(t, c)
 	f.Exclusive, f.SingleUser, n.Wanted[0].Object.UID = true, true, "uid-i"
-	taken, err := c.locker().take(t.Context(), f, n)
+	taken, err := c.takeLock(t.Context(), f, n)
 	if lock, _ := c.Locks.Read(t.Context(), "v"); !taken || err != nil || lock.User.UID != "uid-i" ||
 		lock.User.Name != "i" {
 		t.Errorf("first lock of volume v: taken %t, %+v, error %v; want user i with UID uid-i", taken, lock, err)
@@ -132,7 +132,7 @@ func TestALockDoesNotMoveOnACachedReadOfItsHolder(t *testing.T) {
 		behind(t, c, cached...)
 		f, n := factsOf(t, c)
 		f.Exclusive, f.Lock = true, lockOn("b")
-		if taken, err := c.locker().take(t.Context(), f, n); taken || err != nil {
+		if taken, err := c.takeLock(t.Context(), f, n); taken || err != nil {
 			t.Errorf("lock of volume v, held by node b, for node a: taken %t, error %v; want neither", taken, err)
 		}
 		if lock, err := c.Locks.Read(t.Context(), "v"); err != nil || lock.Holder != "b" || lock.MovedFrom != "" {
@@ -144,7 +144,7 @@ func TestALockDoesNotMoveOnACachedReadOfItsHolder(t *testing.T) {
 func TestANodeThatLosesTheRaceForALockWaits(t *testing.T) {
 	c, _ := over(t, lockObject("v", exclusive.Lock{Holder: "b"}))
 	f, n := factsOf(t, c)
-	_, swapped, err := c.locker().swap(t.Context(), f, n, exclusive.Lock{Holder: "another"}, exclusive.Lock{Holder: "a"})
+	_, swapped, err := c.swapLock(t.Context(), f, n, exclusive.Lock{Holder: "another"}, exclusive.Lock{Holder: "a"})
 	if swapped || err != nil || n.Wait == nil {
 		t.Errorf("lock of volume v that changed meanwhile: swapped %t, wait %+v, error %v; want a wait alone", swapped,
 			n.Wait, err)
@@ -178,7 +178,7 @@ func TestAMoveThatNothingWaitsForIsFinished(t *testing.T) {
 			f := &decision.Facts{Volume: "v", Driver: "d", VolumeHandle: "h", Exclusive: true, Lock: test.known,
 				Nodes: []*decision.Node{n}}
 			test.given(f, n)
-			if err := c.locker().finishMove(t.Context(), f); err != nil {
+			if err := c.finishMove(t.Context(), f); err != nil {
 				t.Fatal(err)
 			}
 			want := test.stands

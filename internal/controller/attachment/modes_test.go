@@ -71,7 +71,7 @@ func TestAccessModesThatChangedUnderALeaderMakeAVolumeUsableOnOneNode(t *testing
 					t.Fatalf("writing lock %s of volume v: swapped %t, error %v; want swapped", test.lock, swapped, err)
 				}
 			}
-			if err := c.attacher().confirm(t.Context(), f, n, &n.Attachments[0]); err != nil {
+			if err := c.confirmAttached(t.Context(), f, n, &n.Attachments[0]); err != nil {
 				t.Fatal(err)
 			}
 			if attached := n.State.Entry.State == handshake.Attached; attached != test.attached {

@@ -40,12 +40,14 @@ func noteOther(ctx context.Context, cached client.Client, f *decision.Facts, nam
 // checkOther returns an error while the node uses, or is allowed to use, another volume that the driver would detach:
 // an attachment is detached by what its PersistentVolume is by now. While the attachment is there, that volume is not
 // attached to the node anew.
-func (d detacher) checkOther(ctx context.Context, f *decision.Facts, n *decision.Node, a *decision.Attachment) error {
+func (c *Controller) checkOther(
+	ctx context.Context, f *decision.Facts, n *decision.Node, a *decision.Attachment,
+) error {
 	begun := slices.ContainsFunc(a.Finalizers, func(s string) bool { return s != volumesv1alpha1.ForcedAwayFinalizer })
 	if _, declared := n.State.Declares(a.UID); declared || !begun || a.PersistentVolume == "" || !decision.Gone(f, a) {
 		return nil
 	}
-	pv, err := d.live.readVolume(ctx, a.PersistentVolume)
+	pv, err := c.readVolume(ctx, a.PersistentVolume)
 	if err != nil || pv == nil {
 		return err
 	}
@@ -53,13 +55,13 @@ func (d detacher) checkOther(ctx context.Context, f *decision.Facts, n *decision
 	if other == "" || other == f.Volume {
 		return nil
 	}
-	nvs, err := d.live.readState(ctx, n.Name)
+	nvs, err := c.readState(ctx, n.Name)
 	if err != nil {
 		return err
 	}
 	used := false
 	if claim := pv.Spec.ClaimRef; claim != nil && !f.Replace {
-		u, err := d.live.users.Get(ctx, usersKey(n.Name, claim.Namespace))
+		u, err := c.users.Get(ctx, usersKey(n.Name, claim.Namespace))
 		if err != nil {
 			return err
 		}
@@ -73,9 +75,9 @@ func (d detacher) checkOther(ctx context.Context, f *decision.Facts, n *decision
 }
 
 // readVolume reads a PersistentVolume as Hawser uses it; nil when there is none.
-func (r liveReader) readVolume(ctx context.Context, name string) (*corev1.PersistentVolume, error) {
+func (c *Controller) readVolume(ctx context.Context, name string) (*corev1.PersistentVolume, error) {
 	pv := &corev1.PersistentVolume{}
-	err := r.reader.Get(ctx, client.ObjectKey{Name: name}, pv)
+	err := c.Reader.Get(ctx, client.ObjectKey{Name: name}, pv)
 	if client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("reading PersistentVolume %s: %w", name, err)
 	}

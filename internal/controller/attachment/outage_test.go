@@ -60,7 +60,7 @@ func TestAWallClockThatJumpsMakesNoEvidenceAndTakesNoneAway(t *testing.T) {
 			}
 			pass(t, c, "a")
 			n := forcible("a")
-			evidence, err := c.outages().confirmEvidence(t.Context(), n, silenced(reported("a")))
+			evidence, err := c.confirmEvidence(t.Context(), n, silenced(reported("a")))
 			if err != nil || evidence == nil || evidence.Type != volumesv1alpha1.EvidenceForcedAfterTimeout {
 				t.Errorf("node a after six minutes: evidence %v, error %v; want ForcedAfterTimeout", evidence, err)
 			}
@@ -91,10 +91,10 @@ func forcible(name string) *decision.Node {
 func pass(t *testing.T, c *Controller, name string) (bool, time.Duration) {
 	t.Helper()
 	n := forcible(name)
-	if err := c.outages().gatherEvidence(t.Context(), n, silenced(reported("a"))); err != nil {
+	if err := c.gatherEvidence(t.Context(), n, silenced(reported("a"))); err != nil {
 		t.Fatal(err)
 	}
-	due, err := c.outages().await(t.Context(), n, decision.EvidenceDue(&decision.Facts{}, c.Protocol, n))
+	due, err := c.watchOutage(t.Context(), n, decision.EvidenceDue(&decision.Facts{}, c.Protocol, n))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestTheTimerSurvivesTheControllerAndItsWritesAreFew(t *testing.T) {
 		t.Errorf("%d writes of node state a, want 6", writes)
 	}
 	n := forcible("a")
-	if evidence, err := c.outages().confirmEvidence(t.Context(), n, silenced(reported("a"))); err != nil ||
+	if evidence, err := c.confirmEvidence(t.Context(), n, silenced(reported("a"))); err != nil ||
 		evidence == nil ||
 		evidence.Type != volumesv1alpha1.EvidenceForcedAfterTimeout {
 		t.Errorf("node a after six minutes: evidence %v, error %v; want ForcedAfterTimeout", evidence, err)
@@ -161,7 +161,7 @@ func TestANodeThatIsReadyAgainLeavesNoTimer(t *testing.T) {
 	pass(t, c, "a")
 	now.SetTime(now.Now().Add(time.Minute))
 	pass(t, c, "a")
-	if nvs, err := c.live().readState(t.Context(), "a"); err != nil || nvs.Status.Node.Unready == nil ||
+	if nvs, err := c.readState(t.Context(), "a"); err != nil || nvs.Status.Node.Unready == nil ||
 		nvs.Status.Node.Unready.Observed.Duration != time.Minute {
 		t.Fatalf("node state a after a minute: %+v, error %v; want 1m in its checkpoint", nvs, err)
 	}
@@ -173,7 +173,7 @@ func TestANodeThatIsReadyAgainLeavesNoTimer(t *testing.T) {
 	if evidence, due := pass(t, c, "a"); evidence || due != 0 {
 		t.Errorf("node a, which is Ready again: evidence %t, due in %s; want none and no requeue", evidence, due)
 	}
-	if nvs, err := c.live().readState(t.Context(), "a"); err != nil || nvs.Status.Node.Unready != nil {
+	if nvs, err := c.readState(t.Context(), "a"); err != nil || nvs.Status.Node.Unready != nil {
 		t.Errorf("checkpoint of node a, which is Ready again: %+v, error %v; want none", nvs.Status.Node.Unready, err)
 	}
 }
@@ -183,17 +183,17 @@ func TestNoTimeIsMeasuredForAnIntentWhosePolicyAllowsNoForce(t *testing.T) {
 	n := forcible("a")
 	n.Leaving = append(n.Leaving, intentNamed("j*"))
 	for range 10 {
-		if err := c.outages().gatherEvidence(t.Context(), n, silenced(reported("a"))); err != nil {
+		if err := c.gatherEvidence(t.Context(), n, silenced(reported("a"))); err != nil {
 			t.Fatal(err)
 		}
-		if due, err := c.outages().await(t.Context(), n, decision.EvidenceDue(&decision.Facts{}, c.Protocol, n)); due != 0 ||
+		if due, err := c.watchOutage(t.Context(), n, decision.EvidenceDue(&decision.Facts{}, c.Protocol, n)); due != 0 ||
 			err != nil || n.Evidence != nil {
 			t.Fatalf("node a with a policy that allows no force: due in %s, evidence %v, error %v; want none", due, n.Evidence,
 				err)
 		}
 		now.SetTime(now.Now().Add(time.Minute))
 	}
-	if nvs, err := c.live().readState(t.Context(), "a"); err != nil || nvs.Status.Node.Unready != nil {
+	if nvs, err := c.readState(t.Context(), "a"); err != nil || nvs.Status.Node.Unready != nil {
 		t.Errorf("checkpoint of node a with a policy that allows no force: %+v, error %v; want none",
 			nvs.Status.Node.Unready, err)
 	}
@@ -220,10 +220,10 @@ func TestAnOutageIsNotWatched(t *testing.T) {
 	down = true
 	now.SetTime(now.Now().Add(time.Hour))
 	n := forcible("a")
-	if err := c.outages().gatherEvidence(t.Context(), n, silenced(reported("a"))); err != nil {
+	if err := c.gatherEvidence(t.Context(), n, silenced(reported("a"))); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.outages().await(t.Context(), n, decision.EvidenceDue(&decision.Facts{}, c.Protocol, n)); err == nil {
+	if _, err := c.watchOutage(t.Context(), n, decision.EvidenceDue(&decision.Facts{}, c.Protocol, n)); err == nil {
 		t.Error("reading Node a during the outage: no error, want one")
 	}
 	down = false
@@ -263,7 +263,7 @@ func TestNothingIsDetachedFromANodeThatContinuesUnderAnotherName(t *testing.T) {
 			n.Evidence = c.evidence
 			f := &decision.Facts{Volume: "v", Exclusive: c.exclusive, Nodes: []*decision.Node{n, c.other}}
 			decision.DoubtSilence(f)
-			controller.reporter().reportRenamed(t.Context(), f, n)
+			controller.reportRenamed(t.Context(), f, n)
 			if (n.Evidence != nil) != c.stands || len(recorder.Events) == 0 != c.stands {
 				t.Errorf("node a, volume v on node b (%s): evidence %+v, %d events; want the evidence kept: %t, or an event",
 					c.name, n.Evidence, len(recorder.Events), c.stands)
@@ -302,7 +302,7 @@ func TestAnAgentHasItsFullTimeAfterAnOutageOfTheAPIServer(t *testing.T) {
 		now.SetTime(now.Now().Add(goneWatched / 2))
 		n := forcible("a")
 		n.Missing = true
-		evidence, err := c.outages().confirmEvidence(t.Context(), n, silenced(reported("a")))
+		evidence, err := c.confirmEvidence(t.Context(), n, silenced(reported("a")))
 		if err != nil || (evidence == nil) != speaks {
 			t.Errorf("node a, whose agent renews its Lease %t: evidence %v, error %v; want none if it does", speaks, evidence,
 				err)

@@ -53,7 +53,7 @@ func (c *Controller) releaseUnheard(
 	nvs, err := c.Writer.Apply(ctx, n.Name, func(
 		ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState,
 	) (nodestate.Change, error) {
-		leased, err := c.outages().leased(ctx, n.Name)
+		leased, err := c.leased(ctx, n.Name)
 		if err != nil {
 			return nil, err
 		}

@@ -13,13 +13,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
-	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/controller/report"
 	"github.com/hawser-io/hawser/internal/controller/resolve"
 	"github.com/hawser-io/hawser/internal/handshake"
@@ -126,36 +122,17 @@ func detachingSince(n *decision.Node, now time.Time) time.Time {
 	return n.Entry.Evidence.Time.Time
 }
 
-// intentReporter writes what was found of a volume into the status of its intents, and into events.
-type intentReporter struct {
-	client      client.Client
-	intents     *report.Reporter
-	writer      *nodestate.Writer
-	protocol    handshake.Protocol
-	events      events.EventRecorder
-	clock       clock.PassiveClock
-	attachTimes *attachTimes
-	detachTimes *detachTimes
-}
-
-func (c *Controller) reporter() intentReporter {
-	return intentReporter{
-		client: c.Client, intents: c.Reporter, writer: c.Writer, protocol: c.Protocol, events: c.Events, clock: c.Clock,
-		attachTimes: &c.attachTimes, detachTimes: &c.detachTimes,
-	}
-}
-
 // report writes each intent's findings and returns after how long to reconcile again.
-func (r intentReporter) report(ctx context.Context, f *decision.Facts) (time.Duration, error) {
-	r.detachTimes.observe(f, r.clock.Now())
+func (c *Controller) report(ctx context.Context, f *decision.Facts) (time.Duration, error) {
+	c.detachTimes.observe(f, c.Clock.Now())
 	var wait time.Duration
 	var failures []error
 	for _, n := range f.Nodes {
-		r.reportRenamed(ctx, f, n)
-		wait = sooner(wait, r.noteSilence(f, n))
-		failures = append(failures, r.noteDetachError(ctx, f, n))
+		c.reportRenamed(ctx, f, n)
+		wait = sooner(wait, c.noteSilence(f, n))
+		failures = append(failures, c.noteDetachError(ctx, f, n))
 		for _, i := range n.Wanted {
-			again, err := r.reportWanted(ctx, f, n, i)
+			again, err := c.reportWanted(ctx, f, n, i)
 			wait, failures = sooner(wait, again), append(failures, err)
 		}
 		for _, i := range n.Refused {
@@ -163,9 +140,9 @@ func (r intentReporter) report(ctx context.Context, f *decision.Facts) (time.Dur
 			if found == nil {
 				continue
 			}
-			failures = append(failures, r.intents.Write(ctx, i.Object, report.Found{Result: i.Result, Attached: found}))
+			failures = append(failures, c.Reporter.Write(ctx, i.Object, report.Found{Result: i.Result, Attached: found}))
 			if found.Reason != volumesv1alpha1.ReasonTooManyUses { // one author may have thousands that wait
-				wait = sooner(wait, r.intents.Remind(i.Object, found.Reason, found.Message))
+				wait = sooner(wait, c.Reporter.Remind(i.Object, found.Reason, found.Message))
 			}
 		}
 	}
@@ -174,7 +151,7 @@ func (r intentReporter) report(ctx context.Context, f *decision.Facts) (time.Dur
 
 // reportWanted leaves an attachment that has only just begun, or an agent that has only just started, unsaid for a
 // moment.
-func (r intentReporter) reportWanted(
+func (c *Controller) reportWanted(
 	ctx context.Context, f *decision.Facts, n *decision.Node, i *decision.Intent,
 ) (time.Duration, error) {
 	found := decision.FindingOf(f, n, i)
@@ -182,7 +159,7 @@ func (r intentReporter) reportWanted(
 		return 0, nil
 	}
 	soon := found.Reason == volumesv1alpha1.ReasonAttaching || found.Reason == volumesv1alpha1.ReasonWaitingForAgent
-	if left := r.attachTimes.left(i.Object, f.Driver, soon, r.clock.Now()); left > 0 {
+	if left := c.attachTimes.left(i.Object, f.Driver, soon, c.Clock.Now()); left > 0 {
 		return left, nil
 	}
 	result := i.Result
@@ -190,11 +167,11 @@ func (r intentReporter) reportWanted(
 		result = resolve.PolicyMissing(f.PolicyMissing)
 	}
 	write := report.Found{Result: result, Attached: found}
-	if i.Result.OK && r.mayPin(f, i) {
+	if i.Result.OK && c.mayPin(f, i) {
 		write.Pins = &i.Result.Pins
 	}
-	err := r.intents.Write(ctx, i.Object, write)
-	return r.intents.Remind(i.Object, found.Reason, found.Message), err
+	err := c.Reporter.Write(ctx, i.Object, write)
+	return c.Reporter.Remind(i.Object, found.Reason, found.Message), err
 }
 
 // sooner of two waits; zero is none.
@@ -206,6 +183,6 @@ func sooner(a, b time.Duration) time.Duration {
 }
 
 // mayPin reports whether the intent may be pinned to the volume, which lets the node's agent publish it.
-func (r intentReporter) mayPin(f *decision.Facts, i *decision.Intent) bool {
-	return !f.SingleUser || i.Pinned() || r.protocol.MayPin(f.Lock, i.Object.UID) == handshake.GuardNone
+func (c *Controller) mayPin(f *decision.Facts, i *decision.Intent) bool {
+	return !f.SingleUser || i.Pinned() || c.Protocol.MayPin(f.Lock, i.Object.UID) == handshake.GuardNone
 }

@@ -39,7 +39,7 @@ func TestTheIntentsThatMayBePinnedToAVolumeForASingleUser(t *testing.T) {
 		c, _ := over(t)
 		f, n := single("x")
 		test.change(f, n.Wanted[0])
-		if c.reporter().mayPin(f, n.Wanted[0]) != test.may {
+		if c.mayPin(f, n.Wanted[0]) != test.may {
 			t.Errorf("intent x (%s) may be pinned to volume v: %t, want %t", name, !test.may, test.may)
 		}
 	}
@@ -65,11 +65,11 @@ func TestTheLocksUserIsReadLive(t *testing.T) {
 		c, _ := over(t, test.live...)
 		behind(t, c)
 		refuseNoName(c)
-		if got, err := c.live().readUser(t.Context(), test.user); err != nil || got != test.want {
+		if got, err := c.readUser(t.Context(), test.user); err != nil || got != test.want {
 			t.Errorf("user %q of the lock (%s): %+v, error %v; want %+v", test.user.Name, name, got, err, test.want)
 		}
 		failing(c, false, "*v1alpha1.VolumeAttachmentIntent")
-		if got, err := c.live().readUser(t.Context(),
+		if got, err := c.readUser(t.Context(),
 			test.user); errors.Is(err, errDown) == (test.user == exclusive.User{}) || got != (handshake.Intent{}) {
 			t.Errorf("user %q of the lock (%s), which cannot be read: %+v, error %v; want no intent, and an error for a user",
 				test.user.Name, name, got, err)
@@ -85,11 +85,11 @@ func TestTheUserIsNotTakenFromWhatCannotBeRead(t *testing.T) {
 		lockedFor(t, c, user)
 		failing(c, false, kind)
 		lock := exclusive.Lock{Holder: "a", User: user}
-		if taken, err := c.locker().takeUser(t.Context(), f, n, lock); taken || !errors.Is(err, errDown) {
+		if taken, err := c.takeLockUser(t.Context(), f, n, lock); taken || !errors.Is(err, errDown) {
 			t.Errorf("taking the user's place while a %s cannot be read: taken %t, error %v; want %v", kind, taken, err, errDown)
 		}
 		if kind == "*v1alpha1.VolumeAttachmentIntent" {
-			if passes, err := c.locker().mayPassOn(t.Context(), f, n, lock); passes || !errors.Is(err, errDown) {
+			if passes, err := c.mayPassLockOn(t.Context(), f, n, lock); passes || !errors.Is(err, errDown) {
 				t.Errorf("passing the lock on while a %s cannot be read: passes %t, error %v; want %v", kind, passes, err, errDown)
 			}
 		}
@@ -103,7 +103,7 @@ func TestTheLockPassesOnWithoutAskingWhereItsUserStays(t *testing.T) {
 		f, n := single("x")
 		c, _ := over(t, reported("a"))
 		reads := counting(c)
-		if passes, err := c.locker().mayPassOn(t.Context(), f, n, exclusive.Lock{Holder: "b", User: user}); !passes ||
+		if passes, err := c.mayPassLockOn(t.Context(), f, n, exclusive.Lock{Holder: "b", User: user}); !passes ||
 			err != nil || *reads > 0 {
 			t.Errorf("lock of volume v with user %s: passes on %t after %d reads, error %v; want true after none", name, passes,
 				*reads, err)
@@ -112,13 +112,13 @@ func TestTheLockPassesOnWithoutAskingWhereItsUserStays(t *testing.T) {
 	f, n := single("x")
 	c, _ := over(t, reported("a"))
 	reads := counting(c)
-	if taken, err := c.locker().takeUser(t.Context(), f, n, exclusive.Lock{Holder: "a", User: f.LockUser(n)}); !taken ||
+	if taken, err := c.takeLockUser(t.Context(), f, n, exclusive.Lock{Holder: "a", User: f.LockUser(n)}); !taken ||
 		err != nil || *reads > 0 {
 		t.Errorf("lock of volume v with the same user: taken %t after %d reads, error %v; want true after none", taken,
 			*reads, err)
 	}
 	f.SingleUser = false
-	if taken, err := c.locker().takeUser(t.Context(), f, n,
+	if taken, err := c.takeLockUser(t.Context(), f, n,
 		exclusive.Lock{Holder: "a", User: exclusive.User{UID: "uid-y"}}); !taken || err != nil || *reads > 0 {
 		t.Errorf("lock of volume v for several users: taken %t after %d reads, error %v; want true after none", taken, *reads,
 			err)
@@ -130,7 +130,7 @@ func TestALockThatAnotherClientChangedIsNotTaken(t *testing.T) {
 	c, _ := over(t, reported("a"))
 	lockedFor(t, c, exclusive.User{Namespace: "default", Name: "z", UID: "uid-z"})
 	stale := exclusive.Lock{Holder: "a", User: exclusive.User{Namespace: "default", Name: "x", UID: "uid-x"}}
-	if taken, err := c.locker().takeUser(t.Context(), f, n, stale); taken || err != nil || n.Wait == nil {
+	if taken, err := c.takeLockUser(t.Context(), f, n, stale); taken || err != nil || n.Wait == nil {
 		t.Errorf("lock of volume v that another client changed: taken %t, wait %+v, error %v; want a wait alone", taken,
 			n.Wait, err)
 	}
@@ -141,7 +141,7 @@ func TestTheLockOfAWaitingNodeNamesItsHolder(t *testing.T) {
 	f, n := single("y")
 	c, _ := over(t, append(stored(user), reported("a"))...)
 	lock := exclusive.Lock{Holder: "b", User: exclusive.User{Namespace: "default", Name: "x", UID: "uid-x"}}
-	if passes, err := c.locker().mayPassOn(t.Context(), f, n, lock); passes || err != nil || n.Wait == nil ||
+	if passes, err := c.mayPassLockOn(t.Context(), f, n, lock); passes || err != nil || n.Wait == nil ||
 		n.Wait.Reason != volumesv1alpha1.ReasonReadWriteOncePod {
 		t.Errorf("lock of volume v with user x: passes on %t, wait %+v, error %v; want reason %s", passes, n.Wait, err,
 			volumesv1alpha1.ReasonReadWriteOncePod)
@@ -155,7 +155,7 @@ func TestTheUserIsNotTakenWhileTheListOfTheNodeCannotBeRead(t *testing.T) {
 		f.Replace = replace
 		c, _ := over(t, append(stored(f), reported("a"))...)
 		failing(c, false, "*v1.Node")
-		taken, err := c.locker().takeUser(t.Context(), f, n, exclusive.Lock{Holder: "a", User: gone})
+		taken, err := c.takeLockUser(t.Context(), f, n, exclusive.Lock{Holder: "a", User: gone})
 		if replace && (taken || !errors.Is(err, errDown)) {
 			t.Errorf("in Replace, while Node a cannot be read: the user is taken %t, error %v, expected %v", taken, err, errDown)
 		}
@@ -172,19 +172,19 @@ func TestTheListsOfANodeAreReadLive(t *testing.T) {
 	c, _ := over(t, node)
 	n := on("a")
 	both := handshake.KubeletLists{Attached: true, InUse: true}
-	if err := c.live().readLists(t.Context(), "v", n); err != nil || n.Lists != both {
+	if err := c.readLists(t.Context(), "v", n); err != nil || n.Lists != both {
 		t.Errorf("Node a lists v: %+v, error %v, expected it as attached and in use", n.Lists, err)
 	}
-	if err := c.live().readLists(t.Context(), "other", n); err != nil || n.Lists != (handshake.KubeletLists{}) {
+	if err := c.readLists(t.Context(), "other", n); err != nil || n.Lists != (handshake.KubeletLists{}) {
 		t.Errorf("Node a lists other: %+v, error %v, expected nothing", n.Lists, err)
 	}
 	missing := on("b")
 	none := handshake.KubeletLists{Missing: true}
-	if err := c.live().readLists(t.Context(), "v", missing); err != nil || missing.Lists != none {
+	if err := c.readLists(t.Context(), "v", missing); err != nil || missing.Lists != none {
 		t.Errorf("Node b, which does not exist, lists v: %+v, error %v, expected it missing", missing.Lists, err)
 	}
 	failing(c, false, "*v1.Node")
-	if err := c.live().readLists(t.Context(), "v", n); !errors.Is(err, errDown) {
+	if err := c.readLists(t.Context(), "v", n); !errors.Is(err, errDown) {
 		t.Errorf("Node a cannot be read: error %v, expected %v", err, errDown)
 	}
 }

@@ -70,12 +70,12 @@ func TestOnlyOneOfTwoLeadersPinsItsIntentOfASingleUser(t *testing.T) {
 		f *decision.Facts
 		n *decision.Node
 	}{{first, f1, n1}, {second, f2, n2}} {
-		if err := leader.c.attacher().create(t.Context(), leader.f, leader.n); err != nil {
+		if err := leader.c.createAttachment(t.Context(), leader.f, leader.n); err != nil {
 			t.Fatal(err)
 		}
 		// What has only just begun is reported later.
 		for range 2 {
-			if _, err := leader.c.reporter().report(t.Context(), leader.f); err != nil {
+			if _, err := leader.c.report(t.Context(), leader.f); err != nil {
 				t.Fatal(err)
 			}
 			now.SetTime(now.Now().Add(time.Minute))
@@ -173,10 +173,10 @@ func TestTheLockPassesToAnotherUserOnlyOnceTheFirstIsGoneAndTheNodeIsFree(t *tes
 			c, _ := over(t, objects...)
 			lockedFor(t, c, test.user)
 			f.Lock = handshake.Lock{Exists: true, Holder: "a", User: test.user.UID}
-			taken, err := c.locker().take(t.Context(), f, n)
-			if err != nil || taken != test.taken || c.reporter().mayPin(f, n.Wanted[0]) != (test.taken || n.Wanted[0].Pinned()) {
+			taken, err := c.takeLock(t.Context(), f, n)
+			if err != nil || taken != test.taken || c.mayPin(f, n.Wanted[0]) != (test.taken || n.Wanted[0].Pinned()) {
 				t.Errorf("lock of volume v for intent y: taken %t, intent may be pinned %t, error %v; want taken %t", taken,
-					c.reporter().mayPin(f, n.Wanted[0]), err, test.taken)
+					c.mayPin(f, n.Wanted[0]), err, test.taken)
 			}
 			if !test.taken && (n.Wait == nil || !strings.Contains(n.Wait.Message, test.message)) {
 				t.Errorf("node a: wait %+v, want message %q", n.Wait, test.message)
@@ -197,7 +197,7 @@ func TestTheWriteOfTheUserOfALockIsRetried(t *testing.T) {
 	c.Locks.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
 		Update: func(context.Context, client.WithWatch, client.Object, ...client.UpdateOption) error { return errDown },
 	})
-	if taken, err := c.locker().take(t.Context(), f, n); taken || !errors.Is(err, errDown) {
+	if taken, err := c.takeLock(t.Context(), f, n); taken || !errors.Is(err, errDown) {
 		t.Errorf("lock of volume v whose write fails: taken %t, error %v; want %v", taken, err, errDown)
 	}
 }
@@ -211,14 +211,14 @@ func TestTheLockDoesNotGoToAnotherNodeWhileItsUserIsThere(t *testing.T) {
 	c, _ := over(t, append(stored(user), reported("a"))...)
 	lockedFor(t, c, exclusive.User{Namespace: "default", Name: "x", UID: "uid-x"})
 	f.Lock = handshake.Lock{Exists: true, Holder: "a", User: "uid-x"}
-	if taken, err := c.locker().take(t.Context(), f, n); taken || err != nil {
+	if taken, err := c.takeLock(t.Context(), f, n); taken || err != nil {
 		t.Fatalf("lock of volume v, whose user x exists, for node b: taken %t, error %v; want neither", taken, err)
 	}
 	if err := c.Client.Delete(t.Context(), stored(user)[0]); err != nil {
 		t.Fatal(err)
 	}
 	n.Wait = nil
-	if taken, err := c.locker().take(t.Context(), f, n); !taken || err != nil {
+	if taken, err := c.takeLock(t.Context(), f, n); !taken || err != nil {
 		t.Fatalf("lock of volume v, whose user x is gone, for node b: taken %t, error %v; want taken", taken, err)
 	}
 	lock, err := c.Locks.Read(t.Context(), "v")
@@ -238,7 +238,7 @@ func TestTheLockDoesNotPassToAnAgentsIntentWhileTheNodeListsTheVolumeForPods(t *
 		c, _ := over(t, append(stored(f), reported("a"), node)...)
 		lock := exclusive.Lock{Holder: "a", User: exclusive.User{Namespace: "default", Name: "gone", UID: "uid-gone"}}
 		// The cache does not show the list yet.
-		taken, err := c.locker().takeUser(t.Context(), f, n, lock)
+		taken, err := c.takeLockUser(t.Context(), f, n, lock)
 		refused := n.Wait != nil && n.Wait.Reason == volumesv1alpha1.ReasonReadWriteOncePod
 		if err != nil || refused != listed || taken && listed || n.Lists.Attached != listed {
 			t.Errorf("user of the lock on node a, Node lists volume v %t: taken %t, wait %+v, error %v; want it refused if "+

@@ -65,7 +65,7 @@ func TestUpstreamKeepsAVolumeForItsPodsAndWhatItsKubeletLists(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			c, now := over(t, test.live...)
 			behind(t, c)
-			free, since, err := c.live().freeOfPods(t.Context(), &decision.Facts{Volume: "v", Bound: test.bound},
+			free, since, err := c.freeOfPods(t.Context(), &decision.Facts{Volume: "v", Bound: test.bound},
 				on("a", test.node...))
 			if err != nil || free != test.free || !since.Equal(now.Now()) {
 				t.Errorf("volume v on node a: free %t since %s, error %v; want %t since %s", free, since, err, test.free, now.Now())
@@ -89,7 +89,7 @@ func TestTheUsersOfAVolumeAreKnownSinceTheOldestAnswer(t *testing.T) {
 		for _, n := range test.namespaces {
 			f.Bound = append(f.Bound, client.ObjectKey{Namespace: n, Name: "data"})
 		}
-		if free, since, err := c.live().freeOfPods(t.Context(), f, on("a")); err != nil || !free ||
+		if free, since, err := c.freeOfPods(t.Context(), f, on("a")); err != nil || !free ||
 			!since.Equal(now.Now().Add(test.since)) {
 			t.Errorf("volume v with claims in %v: free %t since %s, error %v; want free since %s", test.namespaces, free,
 				since.Sub(now.Now()), err, test.since)
@@ -116,11 +116,11 @@ func TestAMissingAnswerDoesNotProveThatAVolumeIsUnused(t *testing.T) {
 			},
 		})
 		f := &decision.Facts{Volume: "v", Bound: []client.ObjectKey{{Namespace: "default", Name: "data"}}}
-		if free, _, err := c.live().freeOfPods(t.Context(), f, on("a")); free || !errors.Is(err, errDown) {
+		if free, _, err := c.freeOfPods(t.Context(), f, on("a")); free || !errors.Is(err, errDown) {
 			t.Errorf("volume v while a %s cannot be read: free %t, error %v; want %v", fails, free, err, errDown)
 		}
 		// Without a namespace no pod is asked for.
-		if free, _, err := c.live().freeOfPods(t.Context(), &decision.Facts{Volume: "v"},
+		if free, _, err := c.freeOfPods(t.Context(), &decision.Facts{Volume: "v"},
 			on("a")); free == (fails == "*v1.Node") || (err == nil) != free {
 			t.Errorf("volume v without a claim while a %s cannot be read: free %t, error %v; want an error for the Node alone",
 				fails, free, err)

@@ -116,7 +116,7 @@ func TestAnIntentBeyondTheLimitWaitsForTheEndOfAnotherOne(t *testing.T) {
 	if err := api.Live.Delete(t.Context(), gone); err != nil {
 		t.Fatal(err)
 	}
-	if got := woken(t, c.enqueuer().intentChanged, before, nil); !slices.Equal(got, []string{name}) {
+	if got := woken(t, c.intentChanged, before, nil); !slices.Equal(got, []string{name}) {
 		t.Fatalf("the end of an intent queues the volumes %v, want the one that it had", got)
 	}
 	pass()
@@ -133,7 +133,7 @@ func TestNothingIsAttachedForANamespaceThatFillsTheNodeState(t *testing.T) {
 		}
 		c, _ := over(t, full, usableBy(corev1.ReadWriteMany))
 		f, n := factsOf(t, c)
-		err := c.attacher().create(t.Context(), f, n)
+		err := c.createAttachment(t.Context(), f, n)
 		waits := n.Wait != nil && n.Wait.Reason == volumesv1alpha1.ReasonNodeStateTooLarge &&
 			strings.Contains(n.Wait.Message, "of namespace default")
 		if err != nil || waits != refused || (len(n.Attachments) == 0) != refused {
@@ -169,7 +169,7 @@ func TestAVolumeThatFoundNoRoomIsQueuedWhenThereIsMore(t *testing.T) {
 		"another entry, and as many are listed as is": {state(1, 9), state(2, 9), false},
 	} {
 		controller := onlyCached(t, waits)
-		got := woken(t, controller.enqueuer().stateChanged, c.was, c.is)
+		got := woken(t, controller.stateChanged, c.was, c.is)
 		if slices.Contains(got, "waits") != c.want {
 			t.Errorf("%s: volumes %v are queued, the one that waits for room among them: %t, want %t", what, got, !c.want,
 				c.want)
