@@ -14,7 +14,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"go/ast"
 	"go/parser"
 	"go/token"
 	"os"
