@@ -206,7 +206,7 @@ func testStorageHealth(t *testing.T, c *cluster) {
 	reads := func(what string,
 		ok func(*volumesv1alpha1.Health, *metav1.Condition) bool) *volumesv1alpha1.NodeVolumeState {
 		t.Helper()
-		reader{a.Agent}.storageHealth(t.Context(), fakeDriverName)
+		a.Agent.readStorageHealth(t.Context(), fakeDriverName)
 		return n.state(what, func(s *volumesv1alpha1.NodeVolumeState) bool {
 			return len(s.Status.Drivers) > 0 && ok(s.Status.Drivers[0].StorageHealth,
 				meta.FindStatusCondition(s.Status.Conditions, volumesv1alpha1.ConditionStorageHealthy))
@@ -255,7 +255,7 @@ func TestADriverThatDoesNotAnswerIsAskedOnce(t *testing.T) {
 	release := b.driver.hang("storage health", "")
 	ask := func() (done chan struct{}) {
 		done = make(chan struct{})
-		go func() { defer close(done); reader{b.agent}.storageHealth(t.Context(), fakeDriverName) }()
+		go func() { defer close(done); b.agent.readStorageHealth(t.Context(), fakeDriverName) }()
 		return done
 	}
 	_, asked := b.driver.count("storage health ")
@@ -271,7 +271,7 @@ func TestADriverThatDoesNotAnswerIsAskedOnce(t *testing.T) {
 	release()
 	<-first
 	<-second
-	reader{b.agent}.storageHealth(t.Context(), fakeDriverName)
+	b.agent.readStorageHealth(t.Context(), fakeDriverName)
 	if calls, _ := b.driver.count("storage health "); calls != 2 {
 		t.Errorf("the driver was asked %d times after it had answered, want twice", calls)
 	}
@@ -324,7 +324,7 @@ func TestIntentsAndPodsGetAnEventWhenTheHealthOfTheirVolumeChanges(t *testing.T)
 		f := b.facts()
 		f.Pods = []record.PodBind{bind, nameless}
 		for range 2 {
-			operation.Examiner{Environment: b.agent.steps}.TakeHealth(b.volume, f)
+			b.agent.steps.TakeHealth(b.volume, f)
 		}
 		now := report.NewVolumeReport(b.volume.Snapshot(), f)
 		if step.news == "" {
@@ -363,7 +363,7 @@ func TestTheHealthOfAVolumeThatCannotBeStagedIsRead(t *testing.T) {
 	}
 	b.driver.reports(gone)
 	b.agent.readStatsOf(t.Context(), b.volume.Record)
-	operation.Examiner{Environment: b.agent.steps}.TakeHealth(b.volume, b.facts())
+	b.agent.steps.TakeHealth(b.volume, b.facts())
 	if h := b.volume.Record.Health; h == nil || h.Problems[0] != gone {
 		t.Errorf("health of a volume that cannot be staged: %+v, want %+v", h, gone)
 	}
@@ -378,7 +378,7 @@ func TestWhatADriverReportsOfAnEarlierStageDoesNotCount(t *testing.T) {
 	b.driver.reports(degraded)
 	b.agent.Registry.(*fakeRegistry).can = []string{"GET_VOLUME_HEALTH"}
 	b.agent.readStatsOf(t.Context(), b.volume.Record)
-	operation.Examiner{Environment: b.agent.steps}.TakeHealth(b.volume, b.facts())
+	b.agent.steps.TakeHealth(b.volume, b.facts())
 	if b.volume.Record.Health == nil {
 		t.Fatal("the volume has no health, want the problem that the driver reports")
 	}
@@ -387,7 +387,7 @@ func TestWhatADriverReportsOfAnEarlierStageDoesNotCount(t *testing.T) {
 	b.done(plan.Unstage)
 	b.volume.NoteHealth([]volumesv1alpha1.HealthProblem{degraded})
 	b.volume.EndStats()
-	operation.Examiner{Environment: b.agent.steps}.TakeHealth(b.volume, b.facts())
+	b.agent.steps.TakeHealth(b.volume, b.facts())
 	if h := b.volume.Record.Health; h != nil {
 		t.Errorf("health of a volume that was unstaged meanwhile: %+v, want none", h)
 	}

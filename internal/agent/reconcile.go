@@ -26,8 +26,8 @@ func (a *Agent) reconcile(ctx context.Context, name string) (time.Duration, erro
 			return 0, err
 		}
 		a.reportLostMounts(ctx, v, f)
-		operation.Examiner{Environment: a.steps}.AnnounceSick(v, f)
-		operation.Examiner{Environment: a.steps}.TakeHealth(v, f)
+		a.steps.AnnounceSick(v, f)
+		a.steps.TakeHealth(v, f)
 		v.Phases.Observe(f, a.Clock.Now())
 		next, ok := v.Next(f, tried, a.Clock.Now())
 		if !ok {

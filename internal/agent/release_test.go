@@ -96,7 +96,7 @@ func TestAPublicationIsUndone(t *testing.T) {
 			b.publish()
 			change(b)
 			b.volume.Unsaved = false
-			if err := b.agent.steps.Unpublisher().Unpublish(t.Context(), b.volume, b.facts(), "intent"); err != nil ||
+			if err := b.agent.steps.Unpublish(t.Context(), b.volume, b.facts(), "intent"); err != nil ||
 				len(b.volume.Record.Uses) > 0 || !b.volume.Unsaved {
 				t.Errorf("%s: error %v, uses %+v, unsaved %t, want success, no use, and the disk to be written", name, err,
 					b.volume.Record.Uses, b.volume.Unsaved)
@@ -485,7 +485,7 @@ func TestAStageIsUndone(t *testing.T) {
 		f := b.facts()
 		f.Stage = record.Present
 		b.kernel.mount(b.kernel.filesystemOf("raw", "ext4", "/elsewhere"))
-		b.must(b.agent.steps.Unstager().CheckOtherUses(t.Context(), b.volume, f))
+		b.must(b.agent.steps.CheckOtherUses(t.Context(), b.volume, f))
 	})
 	t.Run("where its Node is gone", func(t *testing.T) {
 		b := newBench(t, filesystem)
@@ -578,7 +578,7 @@ func TestAStageIsUndone(t *testing.T) {
 		old := *f.Entry
 		old.State = volumesv1alpha1.AttachmentDetaching
 		f.Entry = &old
-		b.refused(b.agent.steps.Unstager().StageAgain(t.Context(), b.volume, f,
+		b.refused(b.agent.steps.StageAgain(t.Context(), b.volume, f,
 			operation.SharedByKubelet("the kubelet")), volumesv1alpha1.ReasonSharedByKubelet)
 		if b.has("stage") != 1 {
 			t.Errorf("volume vol: operations %v, want one stage", b.operations())

@@ -372,7 +372,7 @@ func TestAStageThatFailedIsExplainedWhereTheNodeKnowsBetter(t *testing.T) {
 		b.agent.steps.Filesystems = knows{}
 		b.want("intent")
 		b.done(plan.MarkInUse)
-		if err := b.agent.steps.Stager().ExplainStage(b.facts(), errInjected); !errors.Is(err, errInjected) {
+		if err := b.agent.steps.ExplainStage(b.facts(), errInjected); !errors.Is(err, errInjected) {
 			t.Errorf("explaining an error that is not the driver's: %v, want %v", err, errInjected)
 		}
 	})
@@ -495,7 +495,7 @@ func TestAnIntentIsReadLiveBeforeItsVolumeIsPublished(t *testing.T) {
 				b.intents,
 				&volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: metav1.ObjectMeta{Name: "unrelated", UID: "unrelated"}},
 			)
-			err := b.agent.steps.Publisher().Publish(t.Context(), b.volume, b.facts(), "intent")
+			err := b.agent.steps.Publish(t.Context(), b.volume, b.facts(), "intent")
 			var unwritten *report.UnwrittenError
 			if errors.Is(err, failure.ErrChanged) != test.again || errors.As(err, &unwritten) == test.again ||
 				errors.Is(err, errInjected) == test.again {
@@ -801,7 +801,7 @@ func TestAPublicationIsMade(t *testing.T) {
 			b.done(plan.MarkInUse, plan.Stage)
 			f := b.facts()
 			f.DriverSetsGroup = test.driver
-			b.must(b.agent.steps.Publisher().Publish(t.Context(), b.volume, f, "intent"))
+			b.must(b.agent.steps.Publish(t.Context(), b.volume, f, "intent"))
 			if owned := len(b.owned); owned > 0 {
 				t.Errorf("%s: publishing has given files to a group %d times, want 0", name, owned)
 			}

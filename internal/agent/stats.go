@@ -59,7 +59,7 @@ func (a *Agent) examine(ctx context.Context, r *record.Record) bool {
 	if r.ShutDown { // by the agent itself
 		return false
 	}
-	return operation.Examiner{Environment: a.steps}.Examine(ctx, a.volume(r.VolumeName), r)
+	return a.steps.Examine(ctx, a.volume(r.VolumeName), r)
 }
 
 // readStats asks the drivers now and then how full their volumes are, and whether these and the storage are healthy.
@@ -77,7 +77,7 @@ func (a *Agent) readStats(ctx context.Context) {
 			return ctx.Err() == nil
 		})
 		for _, d := range a.Registry.Drivers() {
-			go reader{a}.storageHealth(ctx, d.Name)
+			go a.readStorageHealth(ctx, d.Name)
 		}
 	}
 }
@@ -87,32 +87,30 @@ func (a *Agent) readStats(ctx context.Context) {
 // the deadlines.
 func (a *Agent) readStatsOf(ctx context.Context, r *record.Record) {
 	v := a.volume(r.VolumeName)
-	asked := reader{a}
-	d, known := asked.of(r.Driver)
+	d, known := a.statsReader(r.Driver)
 	req := driver.StatsRequest{Handle: r.Handle, StagingPath: r.Stage.Path, Path: publishedPath(r)}
 	if !known || !r.MayHaveMounts() || !v.BeginStats() {
 		return
 	}
 	defer v.EndStats()
 	if req.Path != "" && a.capable(r.Driver, "GET_VOLUME_STATS") {
-		asked.figures(ctx, d, v, req)
+		a.readFigures(ctx, d, v, req)
 	}
 	if a.capable(r.Driver, "GET_VOLUME_HEALTH") {
-		asked.health(ctx, d, v, req)
+		a.readHealth(ctx, d, v, req)
 	}
 	a.queue.add(r.VolumeName)
 }
 
-// reader asks the drivers. Each call has the deadline of a driver's call.
-type reader struct{ *Agent }
-
-func (a reader) of(driverName string) (driver.StatsReader, bool) {
+// statsReader returns the driver if it reports about its volumes.
+func (a *Agent) statsReader(driverName string) (driver.StatsReader, bool) {
 	known, _ := a.Registry.Get(driverName)
 	d, ok := known.(driver.StatsReader)
 	return d, ok
 }
 
-func (a reader) figures(ctx context.Context, d driver.StatsReader, v *operation.Volume, req driver.StatsRequest) {
+// readFigures and readHealth ask the driver, each with the deadline of a driver's call.
+func (a *Agent) readFigures(ctx context.Context, d driver.StatsReader, v *operation.Volume, req driver.StatsRequest) {
 	ctx, cancel := context.WithTimeout(ctx, a.DriverTimeout)
 	defer cancel()
 	s, err := d.Stats(ctx, req)
@@ -127,7 +125,7 @@ func (a reader) figures(ctx context.Context, d driver.StatsReader, v *operation.
 	}
 }
 
-func (a reader) health(ctx context.Context, d driver.StatsReader, v *operation.Volume, req driver.StatsRequest) {
+func (a *Agent) readHealth(ctx context.Context, d driver.StatsReader, v *operation.Volume, req driver.StatsRequest) {
 	ctx, cancel := context.WithTimeout(ctx, a.DriverTimeout)
 	defer cancel()
 	problems, err := d.VolumeHealth(ctx, req)
@@ -138,10 +136,10 @@ func (a reader) health(ctx context.Context, d driver.StatsReader, v *operation.V
 	v.NoteHealth(problems)
 }
 
-// storageHealth asks one driver about what stores its volumes. A driver that hangs keeps one goroutine until the
+// readStorageHealth asks one driver about what stores its volumes. A driver that hangs keeps one goroutine until the
 // deadline.
-func (a reader) storageHealth(ctx context.Context, driverName string) {
-	d, known := a.of(driverName)
+func (a *Agent) readStorageHealth(ctx context.Context, driverName string) {
+	d, known := a.statsReader(driverName)
 	if !known || !a.capable(driverName, "GET_STORAGE_HEALTH") {
 		return
 	}

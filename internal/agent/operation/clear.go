@@ -44,7 +44,7 @@ func (env *Environment) clearInUse(ctx context.Context, v *Volume, f plan.Facts)
 		return failure.Problemf(volumesv1alpha1.ReasonUnstageFailed, "the volume is still in use: refused by %s", g)
 	}
 	if r.Block() {
-		if err := env.referencer().remove(ctx, v); err != nil {
+		if err := env.removeReference(ctx, v); err != nil {
 			return err
 		}
 	}

@@ -192,20 +192,6 @@ func (env *Environment) kubeletStages(r *record.Record) (bool, error) {
 	return err == nil, nil
 }
 
-func (env *Environment) referencer() referencer { return referencer{env} }
-
-// Publisher returns what publishes volumes.
-func (env *Environment) Publisher() Publisher { return Publisher{env} }
-
-// Unpublisher returns what undoes publications.
-func (env *Environment) Unpublisher() Unpublisher { return Unpublisher{env} }
-
-// Unstager returns what undoes stages.
-func (env *Environment) Unstager() Unstager { return Unstager{env} }
-
-// Stager returns what stages volumes.
-func (env *Environment) Stager() Stager { return Stager{env} }
-
 // Mounts is what the agent needs of the node's mounts.
 type Mounts interface {
 	Table() (*mount.Table, error)

@@ -38,7 +38,7 @@ func TestAChangeOfOwnershipReportsItsProgressAndSaysWhatWasInterrupted(t *testin
 		u := record.Use{Intent: volumesv1alpha1.IntentReference{Namespace: "ns", Name: "intent", UID: "intent"},
 			Mount: &volumesv1alpha1.MountSpec{}}
 		ended := make(chan error, 1)
-		go func() { ended <- owner{env.Publisher()}.walk(t.Context(), w.volume, u, 7) }()
+		go func() { ended <- env.walkToOwn(t.Context(), w.volume, u, 7) }()
 		<-time.After(slowCall)
 		_, progress := w.noted()
 		for _, part := range []string{"ns/intent", "fsGroup 7", "5 files so far"} {

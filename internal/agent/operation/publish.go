@@ -34,15 +34,12 @@ var publishStep = step{
 	follows: []plan.Kind{plan.MarkInUse, plan.Stage}, supersedes: []plan.Kind{plan.Unpublish, plan.SetOwnership},
 	inputs: groupInputs,
 	run: func(ctx context.Context, env *Environment, v *Volume, f plan.Facts, intent types.UID) error {
-		return env.Publisher().Publish(ctx, v, f, intent)
+		return env.Publish(ctx, v, f, intent)
 	},
 }
 
-// Publisher publishes volumes.
-type Publisher struct{ *Environment }
-
 // Publish makes the staged volume usable at the intent's path.
-func (op Publisher) Publish(ctx context.Context, v *Volume, f plan.Facts, intent types.UID) error {
+func (env *Environment) Publish(ctx context.Context, v *Volume, f plan.Facts, intent types.UID) error {
 	u := v.Record.UseOf(intent)
 	if err := plan.Refused(*u); err != nil {
 		return err
@@ -50,17 +47,17 @@ func (op Publisher) Publish(ctx context.Context, v *Volume, f plan.Facts, intent
 	if err := f.GroupConflict(*u); err != nil {
 		return err
 	}
-	d, err := op.driverOf(v)
+	d, err := env.driverOf(v)
 	if err != nil {
 		return err
 	}
-	if err := op.checkPath(f, *u); err != nil {
+	if err := env.checkPath(f, *u); err != nil {
 		return err
 	}
-	if Examiner(op).Examine(ctx, v, v.Record) {
+	if env.Examine(ctx, v, v.Record) {
 		return fmt.Errorf("publishing: the volume is sick: %w", failure.ErrChanged)
 	}
-	secrets, err := op.secrets(ctx, f.VolumeSource().PublishSecret)
+	secrets, err := env.secrets(ctx, f.VolumeSource().PublishSecret)
 	if err != nil {
 		return err
 	}
@@ -68,11 +65,11 @@ func (op Publisher) Publish(ctx context.Context, v *Volume, f plan.Facts, intent
 	if u.Target != u.Path {
 		dirMode = OwnDirMode
 	}
-	if err := op.Mounts.EnsureDir(ctx, filepath.Dir(u.Target), dirMode); err != nil {
+	if err := env.Mounts.EnsureDir(ctx, filepath.Dir(u.Target), dirMode); err != nil {
 		return fmt.Errorf("making directory: %w", err)
 	}
 	req := driver.PublishRequest{
-		Volume: op.request(f), StagingPath: v.Record.Stage.Path, TargetPath: u.Target, ReadOnly: u.ReadOnly,
+		Volume: env.request(f), StagingPath: v.Record.Stage.Path, TargetPath: u.Target, ReadOnly: u.ReadOnly,
 		FSGroup: f.Group(*u), Secrets: secrets,
 	}
 	if !v.Record.Block() {
@@ -81,21 +78,21 @@ func (op Publisher) Publish(ctx context.Context, v *Volume, f plan.Facts, intent
 			req.MountOptions = append(req.MountOptions, u.Mount.Options...)
 		}
 	}
-	if err := op.mayPublish(ctx, v, u); err != nil {
+	if err := env.mayPublish(ctx, v, u); err != nil {
 		return err
 	}
 	if v.Record.Block() && !u.ReadOnly {
-		if err := op.mayWrite(v, u); err != nil {
+		if err := env.mayWrite(v, u); err != nil {
 			return err
 		}
 	}
 	before := *u
 	u.Requested(f.Uses[intent], f.Now.BootID)
-	err = op.Call(ctx, v, f, "publish", u.Target, func(ctx context.Context) error { return d.Publish(ctx, req) })
+	err = env.Call(ctx, v, f, "publish", u.Target, func(ctx context.Context) error { return d.Publish(ctx, req) })
 	switch {
 	case err == nil:
-		return op.published(ctx, v, f, u)
-	case before.Phase == record.PhaseNone && !driver.IsUncertain(err) && op.nothingAt(u.Target):
+		return env.published(ctx, v, f, u)
+	case before.Phase == record.PhaseNone && !driver.IsUncertain(err) && env.nothingAt(u.Target):
 		*u = before // a final error of the first call: nothing was done
 	}
 	return err
@@ -103,10 +100,10 @@ func (op Publisher) Publish(ctx context.Context, v *Volume, f plan.Facts, intent
 
 // mayPublish asks the protocol, with the intent read live: one that was released, or that nothing keeps until it is,
 // must not be published any more.
-func (op Publisher) mayPublish(ctx context.Context, v *Volume, u *record.Use) error {
-	node := handshake.NodeOf(op.State.Acknowledged(), v.Name)
+func (env *Environment) mayPublish(ctx context.Context, v *Volume, u *record.Use) error {
+	node := handshake.NodeOf(env.State.Acknowledged(), v.Name)
 	i := &volumesv1alpha1.VolumeAttachmentIntent{}
-	err := op.Live.Get(ctx, types.NamespacedName{Namespace: u.Intent.Namespace, Name: u.Intent.Name}, i)
+	err := env.Live.Get(ctx, types.NamespacedName{Namespace: u.Intent.Namespace, Name: u.Intent.Name}, i)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return &report.UnwrittenError{Err: fmt.Errorf("reading intent: %w", err)}
 	}
@@ -122,7 +119,7 @@ func (op Publisher) mayPublish(ctx context.Context, v *Volume, u *record.Use) er
 
 // checkPath fails unless the published path is free for this use, or has mounted what an earlier call for it put there.
 // A program may have written to the bare path while the mount was lost: a mount would hide that.
-func (op Publisher) checkPath(f plan.Facts, u record.Use) error {
+func (env *Environment) checkPath(f plan.Facts, u record.Use) error {
 	switch there := f.Uses[u.Intent.UID]; {
 	case there == record.Foreign:
 		return occupied("another mount", u.Path)
@@ -156,8 +153,8 @@ func occupied(by, path string) *failure.Problem {
 }
 
 // published verifies what the driver has done. Users may rely on it once its files belong to the intent's group.
-func (op Publisher) published(ctx context.Context, v *Volume, f plan.Facts, u *record.Use) error {
-	e, err := op.verified(ctx, v, f, u, u.Target)
+func (env *Environment) published(ctx context.Context, v *Volume, f plan.Facts, u *record.Use) error {
+	e, err := env.verifyPublication(ctx, v, f, u, u.Target)
 	if err != nil {
 		return err
 	}
@@ -165,44 +162,44 @@ func (op Publisher) published(ctx context.Context, v *Volume, f plan.Facts, u *r
 		awaitOwnership(u, e)
 		return nil
 	}
-	return op.complete(ctx, v, f, u)
+	return env.completePublication(ctx, v, f, u)
 }
 
-// complete shows users what the driver has published, and verifies that they see the volume.
-func (op Publisher) complete(ctx context.Context, v *Volume, f plan.Facts, u *record.Use) error {
+// completePublication shows users what the driver has published, and verifies that they see the volume.
+func (env *Environment) completePublication(ctx context.Context, v *Volume, f plan.Facts, u *record.Use) error {
 	if u.Target != u.Path {
-		if err := op.show(ctx, v, f, u); err != nil {
+		if err := env.showPublication(ctx, v, f, u); err != nil {
 			return err
 		}
 	}
-	e, err := op.verified(ctx, v, f, u, u.Path)
+	e, err := env.verifyPublication(ctx, v, f, u, u.Path)
 	if err != nil {
 		return err
 	}
 	u.Device = v.Record.Stage.Device
 	if u.Type == volumesv1alpha1.PublicationDevice {
-		u.Device = op.deviceAt(ctx, u.Path).Path
+		u.Device = env.deviceAt(ctx, u.Path).Path
 	}
-	if err := op.noteDevices(ctx, v, u); err != nil {
+	if err := env.noteDevices(ctx, v, u); err != nil {
 		return err
 	}
 	u.Source = record.SourceOf(e)
 	u.Phase = record.PhaseDone
-	op.announcePublished(v, f, *u)
+	env.announcePublished(v, f, *u)
 	return nil
 }
 
-// show mounts at the published path what users are to see of a hidden publication.
-func (op Publisher) show(ctx context.Context, v *Volume, f plan.Facts, u *record.Use) error {
+// showPublication mounts at the published path what users are to see of a hidden publication.
+func (env *Environment) showPublication(ctx context.Context, v *Volume, f plan.Facts, u *record.Use) error {
 	if u.Type == volumesv1alpha1.PublicationDevice {
-		return op.publishReadOnly(ctx, v, f, u)
+		return env.publishReadOnly(ctx, v, f, u)
 	}
-	return op.bindSubPath(ctx, u)
+	return env.bindSubPath(ctx, u)
 }
 
 // bindSubPath shows a part of the volume at the published path.
-func (op Publisher) bindSubPath(ctx context.Context, u *record.Use) error {
-	part, err := op.Mounts.OpenBeneath(ctx, u.Target, u.Mount.SubPath)
+func (env *Environment) bindSubPath(ctx context.Context, u *record.Use) error {
+	part, err := env.Mounts.OpenBeneath(ctx, u.Target, u.Mount.SubPath)
 	if err != nil {
 		return fmt.Errorf("opening sub path %s: %w", u.Mount.SubPath, err)
 	}
@@ -214,27 +211,28 @@ func (op Publisher) bindSubPath(ctx context.Context, u *record.Use) error {
 	if !info.IsDir() {
 		return failure.Problemf(volumesv1alpha1.ReasonSubPathInvalid, "sub path %s is not a directory", u.Mount.SubPath)
 	}
-	if err := op.Mounts.EnsureDir(ctx, u.Path, PublishedDirMode); err != nil {
+	if err := env.Mounts.EnsureDir(ctx, u.Path, PublishedDirMode); err != nil {
 		return fmt.Errorf("making published path: %w", err)
 	}
-	if err := op.Mounts.BindFile(ctx, part, u.Path, u.ReadOnly, nil); err != nil {
+	if err := env.Mounts.BindFile(ctx, part, u.Path, u.ReadOnly, nil); err != nil {
 		return fmt.Errorf("binding sub path: %w", err)
 	}
-	op.Step("after sub path")
+	env.Step("after sub path")
 	return nil
 }
 
-func (op Publisher) announcePublished(_ *Volume, f plan.Facts, u record.Use) {
+func (env *Environment) announcePublished(_ *Volume, f plan.Facts, u record.Use) {
 	if i := f.Intent(u.Intent.UID); i != nil {
-		op.Event(i, corev1.EventTypeNormal, EventMounted, "Publish", "published at "+u.Path)
+		env.Event(i, corev1.EventTypeNormal, EventMounted, "Publish", "published at "+u.Path)
 	}
 }
 
-// verified returns what is mounted at path, one of the publication's two, once it is known to be the volume. What this
-// publish has put there and is not the volume is taken away again.
-func (op Publisher) verified(ctx context.Context, v *Volume, f plan.Facts, u *record.Use, path string) (mount.Entry,
-	error) {
-	table, err := op.Mounts.Table()
+// verifyPublication returns what is mounted at path, one of the publication's two, once it is known to be the volume.
+// What this publish has put there and is not the volume is taken away again.
+func (env *Environment) verifyPublication(
+	ctx context.Context, v *Volume, f plan.Facts, u *record.Use, path string,
+) (mount.Entry, error) {
+	table, err := env.Mounts.Table()
 	if err != nil {
 		return mount.Entry{}, err
 	}
@@ -243,7 +241,7 @@ func (op Publisher) verified(ctx context.Context, v *Volume, f plan.Facts, u *re
 		return e, failure.Problemf(volumesv1alpha1.ReasonPublishFailed,
 			"the driver reports success, but nothing is mounted at %s", path)
 	}
-	wrong := op.notVolume(ctx, v.Record, table, path, e)
+	wrong := env.notVolume(ctx, v.Record, table, path, e)
 	switch {
 	case wrong == nil:
 		return e, nil
@@ -257,5 +255,5 @@ func (op Publisher) verified(ctx context.Context, v *Volume, f plan.Facts, u *re
 	}
 	return e, &failure.Problem{Reason: volumesv1alpha1.ReasonPublishFailed,
 		Message: "what the driver published is not the volume",
-		Err:     errors.Join(wrong, op.Unpublisher().undoPublication(ctx, v, f, u))}
+		Err:     errors.Join(wrong, env.undoPublication(ctx, v, f, u))}
 }

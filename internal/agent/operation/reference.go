@@ -21,84 +21,81 @@ import (
 var referenceStep = step{
 	operation: "stage", event: eventFailedMount,
 	run: func(ctx context.Context, env *Environment, v *Volume, f plan.Facts, _ types.UID) error {
-		return env.referencer().create(ctx, v, f)
+		return env.createReference(ctx, v, f)
 	},
 }
 
 var dereferenceStep = step{
 	operation: "unstage", event: eventFailedUnmount,
 	run: func(ctx context.Context, env *Environment, v *Volume, _ plan.Facts, _ types.UID) error {
-		return env.referencer().remove(ctx, v)
+		return env.removeReference(ctx, v)
 	},
 }
 
-// referencer shows the kubelet that the agent uses a stage, and takes that away.
-type referencer struct{ *Environment }
-
-// create keeps the kubelet from unstaging: by a bind mount of the stage under the agent's own root or, for Block, by
-// device nodes.
-func (op referencer) create(ctx context.Context, v *Volume, f plan.Facts) error {
+// createReference keeps the kubelet from unstaging: by a bind mount of the stage under the agent's own root or, for
+// Block, by device nodes.
+func (env *Environment) createReference(ctx context.Context, v *Volume, f plan.Facts) error {
 	if v.Record.Block() {
-		return op.createForDevice(ctx, v)
+		return env.createDeviceReference(ctx, v)
 	}
-	path := op.Paths.Reference(v.Name)
+	path := env.Paths.Reference(v.Name)
 	if f.Reference == record.Foreign { // of an earlier stage, or of a bare staging path
-		if err := op.remove(ctx, v); err != nil {
+		if err := env.removeReference(ctx, v); err != nil {
 			return err
 		}
 	}
-	if err := op.Mounts.EnsureDir(ctx, path, OwnDirMode); err != nil {
+	if err := env.Mounts.EnsureDir(ctx, path, OwnDirMode); err != nil {
 		return fmt.Errorf("making reference: %w", err)
 	}
-	if err := op.Mounts.Bind(ctx, v.Record.Stage.Path, path, false, nil); err != nil {
+	if err := env.Mounts.Bind(ctx, v.Record.Stage.Path, path, false, nil); err != nil {
 		return fmt.Errorf("making reference: %w", err)
 	}
-	op.Step("after reference")
+	env.Step("after reference")
 	return nil
 }
 
-// createForDevice makes a device node for each use where the kubelet finds a device's users. Only the type of these
-// directory entries counts there: a bind would show as the file beneath it (kubernetes#123119).
-func (op referencer) createForDevice(ctx context.Context, v *Volume) error {
+// createDeviceReference makes a device node for each use where the kubelet finds a device's users. Only the type of
+// these directory entries counts there: a bind would show as the file beneath it (kubernetes#123119).
+func (env *Environment) createDeviceReference(ctx context.Context, v *Volume) error {
 	for i := range v.Record.Uses {
-		if err := op.unbind(ctx, &v.Record.Uses[i]); err != nil {
+		if err := env.unbind(ctx, &v.Record.Uses[i]); err != nil {
 			return err
 		}
 	}
-	if err := op.Persist(v); err != nil { // so that no crash leaves a device node without a record
+	if err := env.Persist(v); err != nil { // so that no crash leaves a device node without a record
 		return err
 	}
-	dir := op.Paths.GlobalMap(v.Record.VolumeSource())
-	err := op.Mounts.EnsureDir(ctx, dir, sharedDirMode)
+	dir := env.Paths.GlobalMap(v.Record.VolumeSource())
+	err := env.Mounts.EnsureDir(ctx, dir, sharedDirMode)
 	if err == nil {
-		err = op.Mounts.SetDeviceNodes(ctx, dir, v.Record.Users())
+		err = env.Mounts.SetDeviceNodes(ctx, dir, v.Record.Users())
 	}
 	if err != nil {
 		return &failure.Problem{Reason: volumesv1alpha1.ReasonStageFailed, Err: err,
 			Message: "the kubelet cannot see that the volume is in use, and may unstage it when a pod that uses it " +
 				"too ends"}
 	}
-	op.Step("after reference")
+	env.Step("after reference")
 	return nil
 }
 
-func (op referencer) remove(ctx context.Context, v *Volume) error {
+func (env *Environment) removeReference(ctx context.Context, v *Volume) error {
 	if v.Record.Block() {
-		return op.removeForDevice(ctx, v)
+		return env.removeDeviceReference(ctx, v)
 	}
-	if err := op.removeMount(ctx, op.Paths.Reference(v.Name)); err != nil {
+	if err := env.removeMount(ctx, env.Paths.Reference(v.Name)); err != nil {
 		return fmt.Errorf("removing reference: %w", err)
 	}
-	op.Step("after dereference")
+	env.Step("after dereference")
 	return nil
 }
 
-func (op referencer) removeForDevice(ctx context.Context, v *Volume) error {
-	dir := op.Paths.GlobalMap(v.Record.VolumeSource())
-	if err := op.Mounts.SetDeviceNodes(ctx, dir, nil); err != nil {
+func (env *Environment) removeDeviceReference(ctx context.Context, v *Volume) error {
+	dir := env.Paths.GlobalMap(v.Record.VolumeSource())
+	if err := env.Mounts.SetDeviceNodes(ctx, dir, nil); err != nil {
 		return fmt.Errorf("removing reference: %w", err)
 	}
-	op.removeEmpty(ctx, dir, filepath.Dir(dir))
-	op.Step("after dereference")
+	env.removeEmpty(ctx, dir, filepath.Dir(dir))
+	env.Step("after dereference")
 	return nil
 }

@@ -26,23 +26,20 @@ import (
 var remountStep = step{
 	operation: "stage", event: eventFailedMount, logged: true, session: true, reportFirst: true, inputs: podInputs,
 	run: func(ctx context.Context, env *Environment, v *Volume, f plan.Facts, _ types.UID) error {
-		return Examiner{env}.remount(ctx, v, f)
+		return env.remount(ctx, v, f)
 	},
 }
 
-// Examiner finds out whether what is mounted of a volume still works, without the driver's help.
-type Examiner struct{ *Environment }
-
 // Examine reports whether the volume is sick. What is new requeues the volume, whose record has it from then on. r is
 // the record or a copy of it.
-func (op Examiner) Examine(ctx context.Context, v *Volume, r *record.Record) bool {
+func (env *Environment) Examine(ctx context.Context, v *Volume, r *record.Record) bool {
 	stage := v.stageCount()
-	found, known := op.examine(ctx, r)
+	found, known := env.examineStage(ctx, r)
 	if !known {
 		return r.Sick != nil
 	}
 	if v.noteExamination(stage, found) && causeOf(r.Sick) != causeOf(found.sick) {
-		op.Requeue(v.Name)
+		env.Requeue(v.Name)
 	}
 	return found.sick != nil
 }
@@ -55,20 +52,20 @@ type examination struct {
 	errors *int64
 }
 
-// examine returns false where it is not known whether the volume works.
-func (op Examiner) examine(ctx context.Context, r *record.Record) (found examination, known bool) {
-	for _, path := range examinedPaths(r, op.BootID) {
-		h, err := op.Mounts.Examine(ctx, path)
+// examineStage returns false where it is not known whether the volume works.
+func (env *Environment) examineStage(ctx context.Context, r *record.Record) (found examination, known bool) {
+	for _, path := range examinedPaths(r, env.BootID) {
+		h, err := env.Mounts.Examine(ctx, path)
 		if errors.Is(err, mount.ErrNotMounted) {
 			continue // a mount that is lost is made again
 		}
 		found.errors = h.Errors
 		if found.sick, known = diagnose(h, err, r.Stage.Errors); !known {
-			op.Log.V(1).Info("volume not examined", "volume", r.VolumeName, "path", path, "error", err.Error())
+			env.Log.V(1).Info("volume not examined", "volume", r.VolumeName, "path", path, "error", err.Error())
 			return found, false
 		}
 		if found.sick != nil {
-			found.sick.Since = op.Clock.Now()
+			found.sick.Since = env.Clock.Now()
 			break
 		}
 	}
@@ -115,31 +112,31 @@ func diagnose(h mount.Health, err error, earlier *int64) (*record.Sickness, bool
 	return nil, true
 }
 
-// noteErrors notes how many errors the filesystem has counted already when it is staged: they outlive the mount.
-func (op Examiner) noteErrors(ctx context.Context, s *record.Stage) {
-	if h, err := op.Mounts.Examine(ctx, s.Path); err == nil {
+// noteErrorCount notes how many errors the filesystem has counted already when it is staged: they outlive the mount.
+func (env *Environment) noteErrorCount(ctx context.Context, s *record.Stage) {
+	if h, err := env.Mounts.Examine(ctx, s.Path); err == nil {
 		s.Errors = h.Errors
 	}
 }
 
 // remount unmounts a volume that is sick, so that it is staged again, if nothing uses it: no pod, as the plan has it,
 // and no process. Whatever fails is tried again with the backoff, and so is a volume that falls sick again.
-func (op Examiner) remount(ctx context.Context, v *Volume, f plan.Facts) error {
-	r, now := v.Record, op.Clock.Now()
+func (env *Environment) remount(ctx context.Context, v *Volume, f plan.Facts) error {
+	r, now := v.Record, env.Clock.Now()
 	if now.Before(v.nextRemount) {
 		return &failure.Problem{Reason: volumesv1alpha1.ReasonVolumeSick, RetryAt: v.nextRemount,
 			Message: fmt.Sprintf("it was staged again %d times and is sick again, the next time is at %s", v.remounts,
 				v.nextRemount.UTC().Format(time.RFC3339))}
 	}
-	for _, path := range examinedPaths(r, op.BootID) {
-		users, err := op.Mounts.Users(ctx, path)
+	for _, path := range examinedPaths(r, env.BootID) {
+		users, err := env.Mounts.Users(ctx, path)
 		if err != nil {
 			return &failure.Problem{Reason: volumesv1alpha1.ReasonVolumeSick, Err: err,
 				Message: "it is not staged again, because it is not known whether a process uses it"}
 		}
 		if len(users) > 0 {
 			held := &mount.HeldError{Device: mount.Device{Path: path}, Holders: users}
-			op.Holders.Await(v.Name, held)
+			env.Holders.Await(v.Name, held)
 			return &failure.Problem{Reason: volumesv1alpha1.ReasonVolumeSick,
 				Message: fmt.Sprintf("it is staged again once nothing uses it: %v", held)}
 		}
@@ -147,32 +144,32 @@ func (op Examiner) remount(ctx context.Context, v *Volume, f plan.Facts) error {
 	v.remounts++
 	v.nextRemount = now.Add(status.Backoff(v.remounts))
 	for i := range r.Uses {
-		if err := op.Unpublisher().withdraw(ctx, v, f, &r.Uses[i]); err != nil {
+		if err := env.withdraw(ctx, v, f, &r.Uses[i]); err != nil {
 			return err
 		}
 	}
-	return op.Unstager().unstage(ctx, v, f)
+	return env.unstage(ctx, v, f)
 }
 
 // AnnounceSick sends an event to each intent that wants the volume when it falls sick.
-func (op Examiner) AnnounceSick(v *Volume, f plan.Facts) {
+func (env *Environment) AnnounceSick(v *Volume, f plan.Facts) {
 	if f.Record == nil || !v.sickIsNews(causeOf(f.Record.Sick)) || f.Record.Sick == nil {
 		return
 	}
-	op.Log.Info("volume is sick", "volume", v.Name, "cause", f.Record.Sick.Cause)
+	env.Log.Info("volume is sick", "volume", v.Name, "cause", f.Record.Sick.Cause)
 	for _, i := range f.Wanting() {
-		op.Event(i, corev1.EventTypeWarning, volumesv1alpha1.ReasonVolumeSick, "Verify", f.Record.Sick.String())
+		env.Event(i, corev1.EventTypeWarning, volumesv1alpha1.ReasonVolumeSick, "Verify", f.Record.Sick.String())
 	}
 }
 
 // TakeHealth moves what the driver has reported to the record. If it is news, each intent that wants the volume gets an
 // event, and so does each pod that has it: the kubelet asks for no health of inline volumes.
-func (op Examiner) TakeHealth(v *Volume, f plan.Facts) {
+func (env *Environment) TakeHealth(v *Volume, f plan.Facts) {
 	problems := v.reported()
 	if f.Record == nil || problems == nil {
 		return
 	}
-	next, changed := report.NextHealth(f.Record.Health, *problems, op.Clock.Now())
+	next, changed := report.NextHealth(f.Record.Health, *problems, env.Clock.Now())
 	if !changed {
 		return
 	}
@@ -181,13 +178,13 @@ func (op Examiner) TakeHealth(v *Volume, f plan.Facts) {
 	if next != nil {
 		eventType, reason, note = corev1.EventTypeWarning, EventVolumeUnhealthy, UnhealthyNote(next)
 	}
-	op.Log.Info("health of volume changed", "volume", v.Name, "health", note)
+	env.Log.Info("health of volume changed", "volume", v.Name, "health", note)
 	for _, i := range f.Wanting() {
-		op.Event(i, eventType, reason, "Verify", note)
+		env.Event(i, eventType, reason, "Verify", note)
 	}
 	for _, b := range f.Pods {
 		if b.Pod.Name != "" { // otherwise its record was lost
-			op.Recorder.Eventf(b.Pod.Object(), IntentObject(b.Intent), eventType, reason, "Verify", "%s",
+			env.Recorder.Eventf(b.Pod.Object(), IntentObject(b.Intent), eventType, reason, "Verify", "%s",
 				status.ShortenNote(note))
 		}
 	}

@@ -26,7 +26,7 @@ var stageStep = step{
 	operation: "stage", event: eventFailedMount, logged: true, session: true, seeded: true,
 	follows: []plan.Kind{plan.MarkInUse}, supersedes: []plan.Kind{plan.Unstage, plan.ClearInUse},
 	run: func(ctx context.Context, env *Environment, v *Volume, f plan.Facts, _ types.UID) error {
-		return env.Stager().stage(ctx, v, f)
+		return env.stage(ctx, v, f)
 	},
 }
 
@@ -41,13 +41,10 @@ const (
 	PublishedFileMode = 0o600
 )
 
-// Stager stages volumes.
-type Stager struct{ *Environment }
-
 // stage mounts the volume once for the node, with exactly the arguments that the kubelet would use.
-func (op Stager) stage(ctx context.Context, v *Volume, f plan.Facts) error {
+func (env *Environment) stage(ctx context.Context, v *Volume, f plan.Facts) error {
 	r := v.Record
-	d, err := op.driverOf(v)
+	d, err := env.driverOf(v)
 	if err != nil {
 		return err
 	}
@@ -55,56 +52,56 @@ func (op Stager) stage(ctx context.Context, v *Volume, f plan.Facts) error {
 		return failure.Problemf(volumesv1alpha1.ReasonMountLost,
 			"another filesystem than the staged one is mounted at %s; it is left alone", r.Stage.Path)
 	}
-	if err := op.checkSELinux(f); err != nil {
+	if err := env.checkSELinux(f); err != nil {
 		return err
 	}
-	secrets, err := op.secrets(ctx, f.VolumeSource().StageSecret)
+	secrets, err := env.secrets(ctx, f.VolumeSource().StageSecret)
 	if err != nil {
 		return err
 	}
-	if err := op.Mounts.EnsureDir(ctx, r.Stage.Path, sharedDirMode); err != nil {
+	if err := env.Mounts.EnsureDir(ctx, r.Stage.Path, sharedDirMode); err != nil {
 		return fmt.Errorf("making staging path: %w", err)
 	}
-	req := driver.StageRequest{Volume: op.request(f), StagingPath: r.Stage.Path, FSGroup: f.HeldGroup(),
+	req := driver.StageRequest{Volume: env.request(f), StagingPath: r.Stage.Path, FSGroup: f.HeldGroup(),
 		Secrets: secrets}
 	if !r.Block() {
 		req.MountOptions = f.VolumeSource().MountOptions
 	}
 	before := r.Stage
 	r.Stage.Requested(f.Stage, f.Now.BootID)
-	err = op.Call(ctx, v, f, "stage", r.Stage.Path, func(ctx context.Context) error { return d.Stage(ctx, req) })
+	err = env.Call(ctx, v, f, "stage", r.Stage.Path, func(ctx context.Context) error { return d.Stage(ctx, req) })
 	switch {
 	case err == nil:
-		return op.staged(ctx, v, f, before)
+		return env.staged(ctx, v, f, before)
 	case before.Phase == record.PhaseNone && !driver.IsUncertain(err) &&
-		(f.Stage != record.Missing || op.nothingAt(r.Stage.Path)):
+		(f.Stage != record.Missing || env.nothingAt(r.Stage.Path)):
 		r.Stage = before // a final error of the first call: nothing was done
 	}
-	return op.ExplainStage(f, err)
+	return env.ExplainStage(f, err)
 }
 
 // checkSELinux refuses to begin with a volume that the kubelet would mount with a context option, at the same path: a
 // pod that shares the stage would get no access to its files. An administrator can set the option for all.
-func (op Stager) checkSELinux(f plan.Facts) error {
+func (env *Environment) checkSELinux(f plan.Facts) error {
 	labelled := func(option string) bool { return strings.HasPrefix(option, "context=") }
 	if f.Record.Block() || f.Record.Stage.Phase != record.PhaseNone || !f.Entry.SELinuxMount ||
 		slices.ContainsFunc(f.VolumeSource().MountOptions, labelled) {
 		return nil
 	}
-	table, err := op.Mounts.Table()
+	table, err := env.Mounts.Table()
 	if err != nil || !table.SELinux() {
 		return err
 	}
 	return &failure.Problem{Reason: volumesv1alpha1.ReasonSELinuxMount, Stalled: true, Message: fmt.Sprintf(
 		"node %s has SELinux and driver %s has seLinuxMount: the kubelet mounts its volumes with the label of a pod, which "+
 			"this version does not; use the volume through a pod's claim, or set a context option in mountOptions of the "+
-			"PersistentVolume", op.NodeName, f.Record.Driver)}
+			"PersistentVolume", env.NodeName, f.Record.Driver)}
 }
 
 // staged notes what the driver has mounted. A driver may mount nothing at the staging path, but then it never did.
-func (op Stager) staged(ctx context.Context, v *Volume, f plan.Facts, before record.Stage) error {
+func (env *Environment) staged(ctx context.Context, v *Volume, f plan.Facts, before record.Stage) error {
 	s := &v.Record.Stage
-	table, err := op.Mounts.Table()
+	table, err := env.Mounts.Table()
 	if err != nil {
 		return err
 	}
@@ -114,18 +111,18 @@ func (op Stager) staged(ctx context.Context, v *Volume, f plan.Facts, before rec
 		if err := rightFilesystem(f.VolumeSource().FSType, e); err != nil && !v.Record.Block() {
 			return err
 		}
-		if err := op.notOwn(table, *s, e); err != nil {
+		if err := env.notOwn(table, *s, e); err != nil {
 			return &failure.Problem{Reason: volumesv1alpha1.ReasonStageFailed,
 				Message: "what the driver staged is not the volume", Err: err}
 		}
 		s.Source = record.SourceOf(e)
-		s.Device = op.stagedDevice(ctx, v.Record)
-		Examiner(op).noteErrors(ctx, s)
+		s.Device = env.stagedDevice(ctx, v.Record)
+		env.noteErrorCount(ctx, s)
 	case before.Source != "" || f.Stage != record.Missing:
 		return &driver.Error{Outcome: driver.Uncertain, Code: volumesv1alpha1.ReasonMountLost,
 			Message: fmt.Sprintf("the driver reports success, but nothing is mounted at %s any more", s.Path)}
 	}
-	if err := op.noteDevice(ctx, v, s.Path); err != nil {
+	if err := env.noteDevice(ctx, v, s.Path); err != nil {
 		return err
 	}
 	s.Phase = record.PhaseDone
@@ -151,23 +148,23 @@ func compatible(a, b string) bool {
 // ExplainStage gives a failed stage its cause where the node knows it better than the driver: a filesystem that
 // neither the kernel nor a program of the node knows. It is asked only afterwards, because a driver may
 // bring its own programs, and some take other words as fsType.
-func (op Stager) ExplainStage(f plan.Facts, err error) error {
+func (env *Environment) ExplainStage(f plan.Facts, err error) error {
 	var e *driver.Error
 	fsType := f.VolumeSource().FSType
 	if f.Record.Block() || fsType == "" || !errors.As(err, &e) || e.Outcome == driver.Uncertain ||
 		slices.Contains(failure.PreciseCodes, e.Code) {
 		return err
 	}
-	if op.Filesystems == nil || op.Filesystems.Known(fsType) {
+	if env.Filesystems == nil || env.Filesystems.Known(fsType) {
 		return err
 	}
 	explained := *e
 	explained.Code = volumesv1alpha1.ReasonUnknownFSType
-	explained.Message = fmt.Sprintf("filesystem %q is not known on node %s: %s", fsType, op.NodeName, e.Message)
+	explained.Message = fmt.Sprintf("filesystem %q is not known on node %s: %s", fsType, env.NodeName, e.Message)
 	if mount.KnownFilesystem(fsType) {
 		explained.Code = volumesv1alpha1.ReasonFormatToolMissing
 		explained.Message = fmt.Sprintf("the kernel of node %s does not know %s and the programs to make it are "+
-			"missing: %s", op.NodeName, fsType, e.Message)
+			"missing: %s", env.NodeName, fsType, e.Message)
 	}
 	return &explained
 }

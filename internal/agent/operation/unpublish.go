@@ -29,17 +29,14 @@ var unpublishStep = step{
 	operation: "unpublish", event: eventFailedUnmount, logged: true, perIntent: true, seeded: true,
 	supersedes: []plan.Kind{plan.Publish}, endsUse: true, inputs: podInputs,
 	run: func(ctx context.Context, env *Environment, v *Volume, f plan.Facts, intent types.UID) error {
-		return env.Unpublisher().Unpublish(ctx, v, f, intent)
+		return env.Unpublish(ctx, v, f, intent)
 	},
 }
 
-// Unpublisher undoes publications.
-type Unpublisher struct{ *Environment }
-
 // Unpublish undoes one publication and forgets the use, or what of it is not wanted any more.
-func (op Unpublisher) Unpublish(ctx context.Context, v *Volume, f plan.Facts, intent types.UID) error {
+func (env *Environment) Unpublish(ctx context.Context, v *Volume, f plan.Facts, intent types.UID) error {
 	u := v.Record.UseOf(intent)
-	if err := op.withdraw(ctx, v, f, u); err != nil {
+	if err := env.withdraw(ctx, v, f, u); err != nil {
 		return err
 	}
 	v.Unsaved = true
@@ -52,16 +49,16 @@ func (op Unpublisher) Unpublish(ctx context.Context, v *Volume, f plan.Facts, in
 }
 
 // withdraw undoes the publication, if there is one, while no pod uses it.
-func (op Unpublisher) withdraw(ctx context.Context, v *Volume, f plan.Facts, u *record.Use) error {
+func (env *Environment) withdraw(ctx context.Context, v *Volume, f plan.Facts, u *record.Use) error {
 	if u.Phase == record.PhaseNone {
 		return nil
 	}
-	end, err := op.keepPodsOut(ctx, v, f, *u)
+	end, err := env.keepPodsOut(ctx, v, f, *u)
 	if err != nil {
 		return err
 	}
 	defer end()
-	return op.undoPublication(ctx, v, f, u)
+	return env.undoPublication(ctx, v, f, u)
 }
 
 // podInputs name the pods that use publications: the end of one of them is tried at once.
@@ -76,33 +73,35 @@ func podInputs(f plan.Facts) string {
 // keepPodsOut keeps new pods from the publication until end is called, and takes it out of the directories of pods. It
 // is an error while pods use the publication, unless its attachment was taken away: then the filesystem is shut down,
 // and what the pods have left is waited for before the volume is released.
-func (op Unpublisher) keepPodsOut(ctx context.Context, v *Volume, f plan.Facts, u record.Use) (end func(), err error) {
+func (env *Environment) keepPodsOut(
+	ctx context.Context, v *Volume, f plan.Facts, u record.Use,
+) (end func(), err error) {
 	if f.Stale() {
 		// What cannot be taken out of a directory now is tried again there.
-		if err := op.Directories.Withdraw(ctx, f.Name, u.Intent); err != nil {
-			op.Log.Info("a volume that was forced away stays in the directory of a pod", "volume", f.Name, "error", err.Error())
+		if err := env.Directories.Withdraw(ctx, f.Name, u.Intent); err != nil {
+			env.Log.Info("a volume that was forced away stays in the directory of a pod", "volume", f.Name, "error", err.Error())
 		}
 		return func() {}, nil
 	}
-	end, ok := op.Pods.BeginUndo(f.Name, u.Intent)
+	end, ok := env.Pods.BeginUndo(f.Name, u.Intent)
 	if !ok {
 		return nil, usedByPods(f.PodsOf(u))
 	}
-	if err := op.Directories.Withdraw(ctx, f.Name, u.Intent); err != nil {
+	if err := env.Directories.Withdraw(ctx, f.Name, u.Intent); err != nil {
 		end()
-		return nil, op.heldInDirectory(v, err)
+		return nil, env.heldInDirectory(v, err)
 	}
 	return end, nil
 }
 
 // heldInDirectory is the error for a publication that stays in the directory of a pod. Where a process uses it, it is
 // tried again when the process ends; one that lets go without ending is noticed by the backoff.
-func (op Unpublisher) heldInDirectory(v *Volume, err error) error {
+func (env *Environment) heldInDirectory(v *Volume, err error) error {
 	var held *mount.HeldError
 	if !errors.As(err, &held) {
 		return fmt.Errorf("taking the volume out of the directory of a pod: %w", err)
 	}
-	op.Holders.Await(v.Name, held)
+	env.Holders.Await(v.Name, held)
 	return &failure.Problem{Reason: volumesv1alpha1.ReasonUsedByPods, Message: fmt.Sprintf(
 		"waiting until nothing uses the volume in the directory of %v", err)}
 }
@@ -129,28 +128,28 @@ func usedByPods(pods []string) error {
 		"waiting until the pods that use the volume are gone: %s", strings.Join(named, ", "))}
 }
 
-func (op Unpublisher) undoPublication(ctx context.Context, v *Volume, f plan.Facts, u *record.Use) error {
+func (env *Environment) undoPublication(ctx context.Context, v *Volume, f plan.Facts, u *record.Use) error {
 	if there := f.Uses[u.Intent.UID]; there == record.Foreign || there == record.Present && u.BootID != f.Now.BootID {
 		return failure.Problemf(volumesv1alpha1.ReasonPathOccupied,
 			"another mount covers %s; it stays there until an administrator removes it", u.Path)
 	}
-	d, err := op.driverOf(v)
+	d, err := env.driverOf(v)
 	if err != nil {
 		return err
 	}
-	if err := op.noteDevices(ctx, v, u); err != nil {
+	if err := env.noteDevices(ctx, v, u); err != nil {
 		return err
 	}
 	u.Phase = record.PhaseUncertain
-	if err := op.undoOwn(ctx, v, u); err != nil {
+	if err := env.undoOwn(ctx, v, u); err != nil {
 		return err
 	}
 	req := driver.UnpublishRequest{Handle: v.Record.Handle, Mode: v.Record.Mode, TargetPath: u.Target}
-	err = op.Call(ctx, v, f, "unpublish", u.Target, func(ctx context.Context) error { return d.Unpublish(ctx, req) })
+	err = env.Call(ctx, v, f, "unpublish", u.Target, func(ctx context.Context) error { return d.Unpublish(ctx, req) })
 	if err != nil && !driver.IsNotFound(err) {
-		return op.explainUnpublish(*u, err)
+		return env.explainUnpublish(*u, err)
 	}
-	table, err := op.Mounts.Table()
+	table, err := env.Mounts.Table()
 	if err != nil {
 		return err
 	}
@@ -159,13 +158,13 @@ func (op Unpublisher) undoPublication(ctx context.Context, v *Volume, f plan.Fac
 			"the driver reports success, but %s is still mounted at %s", left[0].Source, u.Target)
 	}
 	// Drivers should remove the target; not all do. What is not empty is not ours to remove.
-	if err := op.Mounts.RemoveMountPoint(ctx, u.Target); err != nil && !errors.Is(err, mount.ErrOccupied) {
+	if err := env.Mounts.RemoveMountPoint(ctx, u.Target); err != nil && !errors.Is(err, mount.ErrOccupied) {
 		return fmt.Errorf("removing published path: %w", err)
 	}
-	if err := op.callMayMount(v, f); err != nil {
+	if err := env.callMayMount(v, f); err != nil {
 		return err
 	}
-	if err := op.allowWrites(ctx, v, f, u); err != nil {
+	if err := env.allowWrites(ctx, v, f, u); err != nil {
 		return err
 	}
 	u.Phase, u.Source, u.Device = record.PhaseNone, "", ""
@@ -174,8 +173,8 @@ func (op Unpublisher) undoPublication(ctx context.Context, v *Volume, f plan.Fac
 
 // explainUnpublish names what a program has written to the bare path while the mount was lost. Drivers fail on it: they
 // remove the path, and no more than an empty one.
-func (op Unpublisher) explainUnpublish(u record.Use, err error) error {
-	if !op.nothingAt(u.Target) {
+func (env *Environment) explainUnpublish(u record.Use, err error) error {
+	if !env.nothingAt(u.Target) {
 		return err
 	}
 	by, unread := occupant(u, u.Target)
@@ -189,17 +188,17 @@ func (op Unpublisher) explainUnpublish(u record.Use, err error) error {
 
 // undoOwn takes away what the agent itself has bound on top of the driver's publication. The disk knows of it
 // before, so that after a crash the rest is taken away too.
-func (op Unpublisher) undoOwn(ctx context.Context, v *Volume, u *record.Use) error {
+func (env *Environment) undoOwn(ctx context.Context, v *Volume, u *record.Use) error {
 	if u.Bound == "" && u.Target == u.Path {
 		return nil
 	}
-	if err := op.Persist(v); err != nil {
+	if err := env.Persist(v); err != nil {
 		return err
 	}
-	if err := op.unbind(ctx, u); err != nil || u.Target == u.Path {
+	if err := env.unbind(ctx, u); err != nil || u.Target == u.Path {
 		return err
 	}
-	if err := op.removeMount(ctx, u.Path); err != nil {
+	if err := env.removeMount(ctx, u.Path); err != nil {
 		return fmt.Errorf("removing published path: %w", err)
 	}
 	return nil

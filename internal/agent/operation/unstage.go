@@ -30,51 +30,48 @@ var unstageStep = step{
 	operation: "unstage", event: eventFailedUnmount, logged: true, seeded: true,
 	supersedes: []plan.Kind{plan.Stage, plan.Shutdown, plan.Expand}, inputs: podInputs,
 	run: func(ctx context.Context, env *Environment, v *Volume, f plan.Facts, _ types.UID) error {
-		return env.Unstager().unstage(ctx, v, f)
+		return env.unstage(ctx, v, f)
 	},
 }
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get
 
-// Unstager undoes stages.
-type Unstager struct{ *Environment }
-
 // unstage undoes the stage, unless something else still uses it.
-func (op Unstager) unstage(ctx context.Context, v *Volume, f plan.Facts) error {
+func (env *Environment) unstage(ctx context.Context, v *Volume, f plan.Facts) error {
 	r := v.Record
 	if r.Stage.Phase == record.PhaseNone {
-		return op.referencer().remove(ctx, v)
+		return env.removeReference(ctx, v)
 	}
-	if left, err := op.stageIsForeign(f); err != nil || left {
-		return op.forgetStage(ctx, v, err)
+	if left, err := env.stageIsForeign(f); err != nil || left {
+		return env.forgetStage(ctx, v, err)
 	}
 	if f.Stage == record.Foreign {
 		return failure.Problemf(volumesv1alpha1.ReasonMountLost,
 			"another filesystem than the staged one is mounted at %s; it is left alone", r.Stage.Path)
 	}
-	d, err := op.driverOf(v)
+	d, err := env.driverOf(v)
 	if err != nil {
 		return err
 	}
-	if err := op.referencer().remove(ctx, v); err != nil {
+	if err := env.removeReference(ctx, v); err != nil {
 		return err
 	}
 	if pods := f.PodsOfVolume(); len(pods) > 0 {
 		return usedByPods(pods)
 	}
-	if err := op.CheckOtherUses(ctx, v, f); err != nil {
+	if err := env.CheckOtherUses(ctx, v, f); err != nil {
 		return err
 	}
-	if err := op.noteDevice(ctx, v, r.Stage.Path); err != nil {
+	if err := env.noteDevice(ctx, v, r.Stage.Path); err != nil {
 		return err
 	}
 	r.Stage.Phase = record.PhaseUncertain
 	req := driver.UnstageRequest{Handle: r.Handle, Mode: r.Mode, StagingPath: r.Stage.Path}
-	err = op.Call(ctx, v, f, "unstage", r.Stage.Path, func(ctx context.Context) error { return d.Unstage(ctx, req) })
+	err = env.Call(ctx, v, f, "unstage", r.Stage.Path, func(ctx context.Context) error { return d.Unstage(ctx, req) })
 	if err != nil && !driver.IsNotFound(err) {
-		return op.explainUnstage(r, err)
+		return env.explainUnstage(r, err)
 	}
-	table, err := op.Mounts.Table()
+	table, err := env.Mounts.Table()
 	if err != nil {
 		return err
 	}
@@ -82,10 +79,10 @@ func (op Unstager) unstage(ctx context.Context, v *Volume, f plan.Facts) error {
 		return failure.Problemf(volumesv1alpha1.ReasonUnstageFailed,
 			"the driver reports success, but %s is still mounted at %s", left[0].Source, r.Stage.Path)
 	}
-	if err := op.checkUse(v, table); err != nil {
-		return op.StageAgain(ctx, v, f, err)
+	if err := env.checkUse(v, table); err != nil {
+		return env.StageAgain(ctx, v, f, err)
 	}
-	if err := op.callMayMount(v, f); err != nil {
+	if err := env.callMayMount(v, f); err != nil {
 		return err
 	}
 	v.forgetStage()
@@ -94,8 +91,8 @@ func (op Unstager) unstage(ctx context.Context, v *Volume, f plan.Facts) error {
 
 // explainUnstage names what is in the staging path of a filesystem, where the driver fails because there is something.
 // Drivers may have files of their own there, so it is in the way only if the driver's message names it as the cause.
-func (op Unstager) explainUnstage(r *record.Record, err error) error {
-	if r.Block() || !strings.Contains(err.Error(), unix.ENOTEMPTY.Error()) || !op.nothingAt(r.Stage.Path) {
+func (env *Environment) explainUnstage(r *record.Record, err error) error {
+	if r.Block() || !strings.Contains(err.Error(), unix.ENOTEMPTY.Error()) || !env.nothingAt(r.Stage.Path) {
 		return err
 	}
 	by, unread := mount.Occupant(r.Stage.Path, fs.ModeDir)
@@ -110,37 +107,37 @@ func (op Unstager) explainUnstage(r *record.Record, err error) error {
 // stageIsForeign reports whether the stage of an attachment that was taken away is none of the agent's to undo: the
 // kubelet has recorded that it stages there, maybe on the volume's next attachment; or it was mounted after a reboot,
 // which nothing of the attachment outlived.
-func (op Unstager) stageIsForeign(f plan.Facts) (bool, error) {
+func (env *Environment) stageIsForeign(f plan.Facts) (bool, error) {
 	if !f.Stale() {
 		return false, nil
 	}
 	if f.Record.Stage.BootID != f.Now.BootID && f.Stage != record.Missing {
 		return true, nil
 	}
-	return op.kubeletStages(f.Record)
+	return env.kubeletStages(f.Record)
 }
 
 // forgetStage forgets the stage. What is mounted there counts as used by the kubelet, or by an unknown program.
-func (op Unstager) forgetStage(ctx context.Context, v *Volume, err error) error {
+func (env *Environment) forgetStage(ctx context.Context, v *Volume, err error) error {
 	if err != nil {
 		return err
 	}
-	if err := op.referencer().remove(ctx, v); err != nil {
+	if err := env.removeReference(ctx, v); err != nil {
 		return err
 	}
-	op.Observer.ObserveSoon() // the observer may not have seen it yet
+	env.Observer.ObserveSoon() // the observer may not have seen it yet
 	v.forgetStage()
 	return nil
 }
 
 // StageAgain stages again what was undone although the kubelet began to use it between the check and the driver's call:
 // the kubelet takes the volume for staged, and would publish the bare staging path.
-func (op Unstager) StageAgain(ctx context.Context, v *Volume, f plan.Facts, used error) error {
+func (env *Environment) StageAgain(ctx context.Context, v *Volume, f plan.Facts, used error) error {
 	if !f.Usable() {
 		return used
 	}
 	f.Stage = record.Missing
-	if err := op.Stager().stage(ctx, v, f); err != nil {
+	if err := env.stage(ctx, v, f); err != nil {
 		return fmt.Errorf("staging again, because %w: %w", used, err)
 	}
 	return used
@@ -148,16 +145,16 @@ func (op Unstager) StageAgain(ctx context.Context, v *Volume, f plan.Facts, used
 
 // CheckOtherUses refuses to unstage while the kubelet or another mount uses the stage. When the attachment was taken
 // away it does not matter whether a pod waits: that is for the next one.
-func (op Unstager) CheckOtherUses(ctx context.Context, v *Volume, f plan.Facts) error {
-	table, err := op.Mounts.Table()
+func (env *Environment) CheckOtherUses(ctx context.Context, v *Volume, f plan.Facts) error {
+	table, err := env.Mounts.Table()
 	if err != nil {
 		return err
 	}
-	if err := op.checkUse(v, table); err != nil || f.Stale() {
+	if err := env.checkUse(v, table); err != nil || f.Stale() {
 		return err
 	}
 	var node corev1.Node
-	err = op.Live.Get(ctx, types.NamespacedName{Name: op.NodeName}, &node)
+	err = env.Live.Get(ctx, types.NamespacedName{Name: env.NodeName}, &node)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -166,7 +163,7 @@ func (op Unstager) CheckOtherUses(ctx context.Context, v *Volume, f plan.Facts) 
 			Message: "the Node cannot be read, so the kubelet's use is not known", Err: err}
 	}
 	if kubeletMayUse(&node, corev1.UniqueVolumeName(v.Name), f.VolumeSource()) {
-		return SharedByKubelet("the kubelet uses the volume: node %s lists it in volumesInUse", op.NodeName)
+		return SharedByKubelet("the kubelet uses the volume: node %s lists it in volumesInUse", env.NodeName)
 	}
 	return nil
 }
@@ -183,16 +180,16 @@ func kubeletMayUse(node *corev1.Node, name corev1.UniqueVolumeName, s record.Vol
 }
 
 // checkUse refuses while the node itself shows another use of the stage.
-func (op Unstager) checkUse(v *Volume, table *mount.Table) error {
+func (env *Environment) checkUse(v *Volume, table *mount.Table) error {
 	r := v.Record
-	if others := op.stageElsewhere(table, r); len(others) > 0 && !r.Block() {
+	if others := env.stageElsewhere(table, r); len(others) > 0 && !r.Block() {
 		return SharedByKubelet("the volume is still mounted at %s", others[0].Path)
 	}
-	staged, err := op.kubeletStages(r)
+	staged, err := env.kubeletStages(r)
 	if err != nil || !staged {
 		return err
 	}
-	op.Observer.ObserveSoon() // the observer may not have seen it yet
+	env.Observer.ObserveSoon() // the observer may not have seen it yet
 	return SharedByKubelet("the kubelet uses the volume: its record of the stage is there")
 }
 
@@ -203,8 +200,8 @@ func SharedByKubelet(format string, args ...any) error {
 
 // stageElsewhere lists the other mounts of what is staged, also where the stage itself was removed. Another volume of
 // the same source (two PersistentVolumes of one share) has mounts of its own: neither waits for the other's.
-func (op Unstager) stageElsewhere(table *mount.Table, r *record.Record) []mount.Entry {
-	others := op.placesOfOthers(r)
+func (env *Environment) stageElsewhere(table *mount.Table, r *record.Record) []mount.Entry {
+	others := env.placesOfOthers(r)
 	return table.Without(sharing(table, r.Stage), func(e mount.Entry) bool { return others.Has(e.Path) })
 }
 
@@ -221,7 +218,7 @@ func sharing(table *mount.Table, s record.Stage) []mount.Entry {
 
 // placesOfOthers are the paths at which another volume is known to be mounted, and not this one: by the agent, for a
 // pod that has it inline, or by the kubelet.
-func (op Unstager) placesOfOthers(r *record.Record) sets.Set[string] {
+func (env *Environment) placesOfOthers(r *record.Record) sets.Set[string] {
 	ofOthers, ofThis := sets.New[string](), sets.New[string]()
 	of := func(volume string) sets.Set[string] {
 		if volume == r.VolumeName {
@@ -229,13 +226,13 @@ func (op Unstager) placesOfOthers(r *record.Record) sets.Set[string] {
 		}
 		return ofOthers
 	}
-	for volume, paths := range op.Store.Places() {
-		of(volume).Insert(paths...).Insert(op.Paths.Reference(volume))
+	for volume, paths := range env.Store.Places() {
+		of(volume).Insert(paths...).Insert(env.Paths.Reference(volume))
 	}
-	for _, b := range op.Pods.All() {
+	for _, b := range env.Pods.All() {
 		of(b.VolumeName).Insert(b.Target)
 	}
-	last, _ := op.Observer.Latest()
+	last, _ := env.Observer.Latest()
 	for volume, u := range last.Uses {
 		of(volume).Insert(u.Mounts...)
 	}

@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package report
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,7 +28,7 @@ func TestWhatIsNotedOfAHealthFitsIntoTheAPIAndHasTheWorstFirst(t *testing.T) {
 	}
 	loss := volumesv1alpha1.HealthProblem{Status: volumesv1alpha1.HealthDataLoss, Reason: "Bitrot",
 		Message: strings.Repeat("ä", volumesv1alpha1.MaxHealthMessageLength)}
-	all := append(h.DeepCopy().Problems, loss)
+	all := slices.Concat(h.Problems, []volumesv1alpha1.HealthProblem{loss})
 	next, changed := NextHealth(h, all, time.Unix(2, 0))
 	if !changed || next.Problems[0].Status != loss.Status || !utf8.ValidString(next.Problems[0].Message) {
 		t.Errorf("the health after a loss of data: %+v, changed %t; want that loss first", next.Problems[0], changed)
