@@ -76,5 +76,5 @@ type Health struct {
 	Problems []HealthProblem `json:"problems,omitempty"`
 	// since is when the agent first read this set of problems. A change of messages alone is not another set.
 	// +required
-	Since metav1.Time `json:"since,omitempty,omitzero"`
+	Since metav1.Time `json:"since"`
 }
