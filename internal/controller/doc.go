@@ -21,7 +21,6 @@ SPDX-License-Identifier: Apache-2.0
 //
 //	liveness         follows the Leases and reports which agents are unreachable
 //	policy           tries the admission policies; without them nothing new is attached
-//	verify           compares the attachments with what the drivers list
 //	metrics          exports metrics for Prometheus
 //
 // Writers, which combine the changes of many volumes into one update:
