@@ -259,7 +259,7 @@ func (in installation) awaitAdmission(t *testing.T) {
 			return apierrors.IsForbidden(in.admin.Create(ctx, forced(newIntent("probe-force", "node-a")), client.DryRunAll))
 		},
 		"hawser-agent-leases": func(ctx context.Context) bool {
-			return apierrors.IsForbidden(nowhere.Create(ctx, in.newLease("hawser-agent-probe"), client.DryRunAll))
+			return apierrors.IsForbidden(nowhere.Create(ctx, in.newLease("hawser-agent-elsewhere"), client.DryRunAll))
 		},
 	}
 	if !apiserver.MutatingPolicies(t) {

@@ -160,11 +160,6 @@ const (
 	// while the node goes on under another name. The manager writes it. Absent as long as nothing was ever wrong.
 	ConditionAttachmentsHealthy = "AttachmentsHealthy"
 
-	// ConditionAttachmentsVerified is False while a driver lists a volume as published to the node that nothing attached,
-	// and Unknown while a driver of the node's volumes cannot be asked. The manager writes it. Absent as long as nothing
-	// was ever wrong, and without verification.
-	ConditionAttachmentsVerified = "AttachmentsVerified"
-
 	// ConditionTaintConsistent is False while the Node carries the taint node.kubernetes.io/out-of-service although the
 	// node's agent reports. The manager writes it. Absent as long as nothing was ever wrong.
 	ConditionTaintConsistent = "TaintConsistent"
@@ -275,9 +270,7 @@ const (
 	ReasonMachineUnknown   = "MachineUnknown"
 	ReasonStorageUnhealthy = "StorageUnhealthy"
 
-	ReasonNodeRenamed           = "NodeRenamed"
-	ReasonNodeIDChanged         = "NodeIDChanged"
-	ReasonUnexpectedPublication = "UnexpectedPublication"
-	ReasonVerificationFailed    = "VerificationFailed"
-	ReasonTaintContradicted     = "OutOfServiceContradicted"
+	ReasonNodeRenamed       = "NodeRenamed"
+	ReasonNodeIDChanged     = "NodeIDChanged"
+	ReasonTaintContradicted = "OutOfServiceContradicted"
 )

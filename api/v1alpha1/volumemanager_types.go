@@ -102,30 +102,27 @@ type DetachDefaults struct {
 	ReleaseSetsOnTaints []string `json:"releaseSetsOnTaints,omitempty"`
 }
 
-// VerificationEndpoint is the controller service of a driver that the manager can reach.
+// VerificationEndpoint is deprecated and has no effect.
 type VerificationEndpoint struct {
-	// driver is the name of the CSI driver.
+	// driver has no effect.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +required
 	Driver string `json:"driver,omitempty"`
-	// socket is the path of the service's socket on the hosts of the manager. The manager gets its directory.
+	// socket has no effect.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=107
-	// +kubebuilder:validation:XValidation:rule="self.matches('^/[^/]+(/[^/]+)+$') && self.split('/').all(p, p != '..' && p != '.')",message="socket must be an absolute path of a file in a directory, such as /var/lib/csi/loop/csi.sock"
 	// +required
 	Socket string `json:"socket,omitempty"`
 }
 
-// Verification is the comparison with what drivers report as published.
+// Verification is deprecated and has no effect.
 type Verification struct {
-	// period of the comparison, from 10s to 24h, with some jitter. Absent: 1m.
-	// +kubebuilder:validation:Type=string
+	// period has no effect.
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="self != '' && self.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$') && duration(self) >= duration('10s') && duration(self) <= duration('24h')",message="period must be a duration from 10s to 24h, in hours, minutes and seconds such as 1m"
 	// +optional
-	Period *metav1.Duration `json:"period,omitempty"`
-	// endpoints of drivers, one for each driver. None: nothing is compared.
+	Period string `json:"period,omitempty"`
+	// endpoints have no effect.
 	// +listType=map
 	// +listMapKey=driver
 	// +kubebuilder:validation:MaxItems=32
@@ -253,7 +250,8 @@ type VolumeManagerSpec struct {
 	// +optional
 	Detach *DetachDefaults `json:"detach,omitempty"`
 
-	// verification against the drivers.
+	// verification is deprecated and has no effect. The next release does not have it: remove it. The external-attacher
+	// of a driver compares what is attached with what the driver lists.
 	// +optional
 	Verification *Verification `json:"verification,omitempty"`
 

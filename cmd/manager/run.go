@@ -28,7 +28,6 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/cached"
 	"github.com/hawser-io/hawser/internal/controller/metrics"
 	"github.com/hawser-io/hawser/internal/controller/policy"
-	"github.com/hawser-io/hawser/internal/controller/verify"
 	"github.com/hawser-io/hawser/internal/install"
 	shared "github.com/hawser-io/hawser/internal/metrics"
 	"github.com/hawser-io/hawser/internal/metrics/endpoint"
@@ -44,9 +43,9 @@ type options struct {
 	forceDetach   time.Duration
 	forgetGone    time.Duration
 	releaseTaints []string
-	endpoints     verify.Endpoints
-	verifyPeriod  time.Duration
 	leaderElectNS string
+	// withdrawn flags that were given.
+	withdrawn []string
 }
 
 func (o *options) addFlags(flags *flag.FlagSet) {
@@ -77,11 +76,12 @@ func (o *options) addFlags(flags *flag.FlagSet) {
 			o.releaseTaints = strings.FieldsFunc(keys, func(r rune) bool { return r == ',' })
 			return nil
 		})
-	o.endpoints = verify.Endpoints{}
-	flags.Var(o.endpoints, "csi-endpoint", "DRIVER=unix:///PATH: a reachable controller service of a driver, to compare "+
-		"with the volumes that it reports as published; may be repeated")
-	flags.DurationVar(&o.verifyPeriod, "verify-period", verify.DefaultPeriod,
-		"approximate period of that comparison; 0 for never")
+	for _, name := range []string{"csi-endpoint", "verify-period"} {
+		flags.Func(name, "deprecated and without effect: the next release refuses it", func(string) error {
+			o.withdrawn = append(o.withdrawn, "--"+name)
+			return nil
+		})
+	}
 }
 
 // run runs the manager until ctx ends.
@@ -99,9 +99,6 @@ func run(ctx context.Context, o options) error {
 	}
 	if err := ctrlmetrics.Registry.Register(shared.BuildInfo("manager")); err != nil {
 		return fmt.Errorf("registering the metric of the version: %w", err)
-	}
-	if err := verify.RegisterMetrics(); err != nil {
-		return fmt.Errorf("registering the verification's metrics: %w", err)
 	}
 	if options.Policies, err = watchPolicies(mgr, options.Clock); err != nil {
 		return err
@@ -159,7 +156,7 @@ const leastForgetGone = time.Hour
 func (o options) controllers() (controller.Options, error) {
 	options := controller.Options{AttachMode: controller.AttachMode(o.attachMode), ForceDetachAfter: o.forceDetach,
 		ForgetGoneNodesAfter: o.forgetGone, ReleaseSetsOnTaints: o.releaseTaints,
-		Endpoints: o.endpoints, VerifyPeriod: o.verifyPeriod, Clock: clock.RealClock{}}
+		Clock: clock.RealClock{}}
 	replace := options.AttachMode == controller.Replace
 	if !replace && options.AttachMode != controller.Coexist {
 		return options, fmt.Errorf("attach mode %q is not known; there are %s and %s",

@@ -8,6 +8,7 @@ package main
 import (
 	"flag"
 	"io"
+	"slices"
 	"testing"
 	"time"
 
@@ -56,6 +57,19 @@ func TestGoneNodesAreForgottenOnlyAfterALongTime(t *testing.T) {
 			t.Errorf("arguments %q: gone nodes are forgotten after %s, error %v; want %s, or an error where that is negative",
 				args, got.ForgetGoneNodesAfter, err, want)
 		}
+	}
+}
+
+func TestFlagsOfAnEarlierReleaseAreAcceptedAndNamed(t *testing.T) {
+	var o options
+	flags := flag.NewFlagSet("manager", flag.ContinueOnError)
+	o.addFlags(flags)
+	args := []string{"--csi-endpoint=a.example=unix:///run/a/csi.sock", "--verify-period", "1m"}
+	if err := flags.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"--csi-endpoint", "--verify-period"}; !slices.Equal(o.withdrawn, want) {
+		t.Errorf("flags that are named as without effect: %q, want %q", o.withdrawn, want)
 	}
 }
 

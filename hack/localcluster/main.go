@@ -41,7 +41,8 @@ const usage = `localcluster runs a Kubernetes cluster on one machine, below one 
   localcluster run     --dir DIR --name NAME [--node NODE] -- PROGRAM [ARGUMENT ...]
                                                      start a program that down stops; with --node
                                                      inside the machine of a node with a real kubelet
-  localcluster attacher --dir DIR --socket PATH      start csi-attacher for a driver
+  localcluster attacher --dir DIR --socket PATH [flags]
+                                                     start csi-attacher for a driver
   localcluster backup  --dir DIR FILE                take a snapshot of etcd
   localcluster restore --dir DIR [--bump-revision N] FILE
                                                      stop all but guests, restore etcd, start them again
@@ -225,6 +226,7 @@ func startAttacher(_ context.Context, flags *pflag.FlagSet, args []string) error
 	var options cluster.Options
 	flags.StringVar(&options.Bin, "bin", ".cache/bin", "directory of the programs")
 	flags.StringVar(&options.AttacherSocket, "socket", "", "PATH of the driver's socket")
+	flags.StringArrayVar(&options.AttacherArgs, "attacher-arg", nil, "a further argument of csi-attacher; may be repeated")
 	var err error
 	if options.Layout, err = parse(flags, args, 0); err != nil {
 		return err

@@ -30,7 +30,6 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/pod"
 	"github.com/hawser-io/hawser/internal/controller/report"
 	"github.com/hawser-io/hawser/internal/controller/secretaccess"
-	"github.com/hawser-io/hawser/internal/controller/verify"
 	"github.com/hawser-io/hawser/internal/controller/volumesattached"
 )
 
@@ -55,9 +54,6 @@ type Options struct {
 	ForgetGoneNodesAfter time.Duration
 	// ReleaseSetsOnTaints are the keys of taints on which sets of intents let a Node go.
 	ReleaseSetsOnTaints []string
-	// Endpoints of drivers' controller services, which are asked every VerifyPeriod what they have published; 0 is never.
-	Endpoints    verify.Endpoints
-	VerifyPeriod time.Duration
 	// Policies without which nothing new is attached.
 	Policies attachment.Policies
 	// Leases are watched by this client; nil makes one that does not share the manager's cache.
@@ -91,10 +87,6 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	if err := mgr.Add(&liveness.Listener{Tracker: tracker, Client: o.Leases}); err != nil {
 		return fmt.Errorf("adding the listener: %w", err)
 	}
-	var findings *verify.Findings
-	if o.VerifyPeriod > 0 && len(o.Endpoints) > 0 {
-		findings = &verify.Findings{}
-	}
 	locks := exclusive.New(mgr.GetClient(), mgr.GetAPIReader(), o.Clock, work)
 	for name, controller := range map[string]interface {
 		Register(ctrl.Manager) error
@@ -125,11 +117,7 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Locks: locks, Events: events, Clock: o.Clock,
 		},
 		"secret access": &secretaccess.Controller{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events},
-		"verification": &verify.Verifier{
-			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Findings: findings, Endpoints: o.Endpoints,
-			Period: o.VerifyPeriod,
-		},
-		"node health": &nodehealth.Controller{Client: mgr.GetClient(), Findings: findings},
+		"node health":   &nodehealth.Controller{Client: mgr.GetClient()},
 	} {
 		if err := controller.Register(mgr); err != nil {
 			return fmt.Errorf("registering %s: %w", name, err)

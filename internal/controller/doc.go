@@ -20,8 +20,7 @@ SPDX-License-Identifier: Apache-2.0
 // Other packages that run in the manager:
 //
 //	liveness         follows the Leases and reports which agents are unreachable
-//	policy           tries the admission policies; without them nothing new is attached
-//	verify           compares the attachments with what the drivers list
+//	policy           compares the admission policies with what is shipped; without them nothing new is attached
 //	metrics          exports metrics for Prometheus
 //
 // Writers, which combine the changes of many volumes into one update:

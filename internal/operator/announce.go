@@ -13,8 +13,14 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// announce sends an event for each condition that became bad, or bad for another reason.
+// announce sends an event for each condition that became bad, or bad for another reason, and one for a field without
+// effect.
 func (r *Reconciler) announce(before, after *volumesv1alpha1.VolumeManager) {
+	if after.Spec.Verification != nil && (before.Status.ObservedGeneration != after.Generation ||
+		before.Status.Version != after.Status.Version) {
+		r.Recorder.Eventf(after, nil, corev1.EventTypeWarning, "FieldWithoutEffect", "Reconcile", "spec.verification is "+
+			"deprecated and has no effect. Remove it: the next release does not have it")
+	}
 	bad := map[string]metav1.ConditionStatus{volumesv1alpha1.ConditionDegraded: metav1.ConditionTrue,
 		volumesv1alpha1.ConditionMonitored: metav1.ConditionFalse}
 	if after.Spec.AttachMode == volumesv1alpha1.AttachReplace {

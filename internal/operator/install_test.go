@@ -64,6 +64,7 @@ func TestTheOperatorOnARealAPIServer(t *testing.T) {
 		{"what admission changes of an object is said once and left so", s.testAdmission},
 		{"the CSIDriver keeps an administrator's profile and is created again where it cannot change", s.testCSIDriver},
 		{"new images are rolled out", s.testImages},
+		{"a field without effect is named, and changes nothing", s.testFieldWithoutEffect},
 		{"Replace has a right that Coexist has not", s.testModes},
 		{"what a later release left is named, if it cannot be deleted", s.testLaterRelease},
 		{"a node selector is not narrowed while volumes are in use", s.testNarrowing},
@@ -210,6 +211,19 @@ func (s server) testImages(t *testing.T) {
 			return strings.Contains(fmt.Sprint(o.Object["spec"]), "image:hawser/agent:dev")
 		})
 	s.settle(t)
+}
+
+// testFieldWithoutEffect has a spec in Git that still sets the field of an earlier release.
+func (s server) testFieldWithoutEffect(t *testing.T) {
+	before := s.await(t, deployment, namespace, "hawser-manager", "it is there", there)
+	s.change(t, `{"verification":{"period":"1m","endpoints":[{"driver":"a.example","socket":"/run/a/csi.sock"}]}}`)
+	s.awaitEvent(t, "FieldWithoutEffect", "spec.verification")
+	after := s.await(t, deployment, namespace, "hawser-manager", "it is there", there)
+	if after.GetGeneration() != before.GetGeneration() {
+		t.Errorf("Deployment hawser-manager with spec.verification: generation %d, want %d as without", after.GetGeneration(),
+			before.GetGeneration())
+	}
+	s.change(t, `{"verification":null}`)
 }
 
 func (s server) args(t *testing.T, kind schema.GroupVersionKind, name, what string, holds func([]string) bool) {

@@ -151,6 +151,9 @@ func (u *upgrade) installRelease(t *testing.T) {
 			AttachMode:  volumesv1alpha1.AttachReplace,
 			KubeletRoot: u.KubeletDir(nodeA),
 			Manager:     volumesv1alpha1.ManagerWorkload{Replicas: ptr.To[int32](1)},
+			// The earlier release compares with the driver; the later one accepts the fields, and warns.
+			Verification: &volumesv1alpha1.Verification{Period: "1m",
+				Endpoints: []volumesv1alpha1.VerificationEndpoint{{Driver: system.DriverName, Socket: u.ControllerSocket()}}},
 		},
 	})
 	u.applyOperator(t, u.from)
@@ -252,6 +255,7 @@ func (u *upgrade) newManager(t *testing.T) {
 	u.applyKinds(t, u.to)
 	u.applyOperator(t, u.to)
 	u.awaitRelease(t, u.to, u.from)
+	u.explain(t, u.AwaitEvent(limited(t), "default", volumesv1alpha1.VolumeManagerName, "FieldWithoutEffect"))
 	u.exercise(t, "new-old")
 }
 

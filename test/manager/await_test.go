@@ -15,6 +15,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -161,4 +162,24 @@ func dump(o any) string {
 		return err.Error()
 	}
 	return string(b)
+}
+
+// awaitEvent waits for an event about the object of that name, and returns its note.
+func (w *world) awaitEvent(t *testing.T, name, reason string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	watcher, err := w.client.Watch(ctx, &eventsv1.EventList{},
+		client.MatchingFields{"regarding.name": name, "reason": reason})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watcher.Stop()
+	for e := range watcher.ResultChan() {
+		if event, ok := e.Object.(*eventsv1.Event); ok {
+			return event.Note
+		}
+	}
+	t.Fatalf("no event %s about %s within %s, want one", reason, name, patience)
+	return ""
 }

@@ -254,9 +254,8 @@ func scrapedAsListed(t *testing.T, lines []string) {
 			t.Errorf("%s has labels %v, want %v as listed", series, got, labels)
 		}
 	}
-	// Those of the policies, of the verification and of the version are registered by the program, and no pod has an
-	// inline volume here.
-	if want := len(listed) - 6; scraped != want {
+	// Those of the policies and of the version are registered by the program, and no pod has an inline volume here.
+	if want := len(listed) - 3; scraped != want {
 		t.Errorf("%d families of metrics were scraped, want the %d that are listed:\n%s", scraped, want,
 			strings.Join(lines, "\n"))
 	}

@@ -34,7 +34,7 @@ func TestNothingNewIsAttachedWhileAnAdmissionPolicyDoesNotWork(t *testing.T) {
 	w.volume(t, "late", volumeOptions{})
 
 	data := w.intent(t, "data", "here", "data")
-	// Before it has read the policies, the manager reports that it has not tried them.
+	// Before it has read the policies, the manager reports that it has not checked them.
 	until(t, w, data, "it waits for the policies", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
 		c := meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionResolved)
 		return c != nil && c.Status == metav1.ConditionFalse && c.Reason == withoutPolicies &&
@@ -54,13 +54,26 @@ func TestNothingNewIsAttachedWhileAnAdmissionPolicyDoesNotWork(t *testing.T) {
 	w.reason(t, marker, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse)
 	w.reason(t, marker, volumesv1alpha1.ConditionResolved, metav1.ConditionTrue, volumesv1alpha1.ReasonResolved)
 	late := newIntent("late", "here", "late")
+	// The binding only warns until the end, so that the gate opens at no time between two changes.
+	patch := func(operation string) []string {
+		return []string{"patch", "validatingadmissionpolicy", "hawser-hold", "--type=json", "--patch=[" + operation + "]"}
+	}
 	for _, step := range []struct {
 		name, says string
 		kubectl    []string
 	}{
 		{"the binding is deleted", "there is no ValidatingAdmissionPolicyBinding",
 			[]string{"delete", "validatingadmissionpolicybinding", "hawser-hold"}},
-		{"the binding is back, but only warns", "does not act on a dry run", []string{"create", "-f", "-"}},
+		{"the binding is back, but only warns", "ships it: spec.validationActions", []string{"create", "-f", "-"}},
+		{"an expression of the policy is weaker", "ships it: spec.validations[0].expression",
+			patch(`{"op":"replace","path":"/spec/validations/0/expression","value":"true"}`)},
+		{"failures of the policy are ignored", "ships it: spec.failurePolicy, spec.validations[0].expression",
+			patch(`{"op":"replace","path":"/spec/failurePolicy","value":"Ignore"}`)},
+		{"the policy has one more match condition", "spec.failurePolicy, spec.matchConditions, spec.validations",
+			patch(`{"op":"add","path":"/spec/matchConditions/-","value":{"name":"never","expression":"false"}}`)},
+		{"the policy excludes what it is for", "spec.matchConstraints.excludeResourceRules, spec.validations",
+			patch(`{"op":"add","path":"/spec/matchConstraints/excludeResourceRules","value":[{"apiGroups":["storage.k8s.io"],` +
+				`"apiVersions":["*"],"resources":["volumeattachments"],"operations":["*"]}]}`)},
 	} {
 		kubectl(warning, step.kubectl...)
 		until(t, w, marker, step.name, func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
@@ -84,7 +97,7 @@ func TestNothingNewIsAttachedWhileAnAdmissionPolicyDoesNotWork(t *testing.T) {
 	gone(t, w, data)
 	gone(t, w, attachmentOf("data", "here"))
 
-	kubectl("", "apply", "-k", "admission")
+	kubectl("", "replace", "-k", "admission")
 	w.attached(t, late)
 	w.attached(t, marker)
 	w.reason(t, late, volumesv1alpha1.ConditionResolved, metav1.ConditionTrue, volumesv1alpha1.ReasonResolved)
@@ -117,9 +130,9 @@ func expectGate(t *testing.T, gate *policy.Gate, missing string, ready bool) {
 	}
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(gate)
-	policies := 6
+	policies := 7
 	if apiserver.MutatingPolicies(t) {
-		policies = 7
+		policies = 8
 	}
 	families, err := registry.Gather()
 	if err != nil || len(families) != 1 || families[0].GetName() != "hawser_admission_policy_in_force" ||

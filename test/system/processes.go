@@ -121,7 +121,11 @@ func (s *System) BackingFile(handle string) string {
 
 // StartAttacher starts the external-attacher on the driver's controller service.
 func (s *System) StartAttacher(ctx context.Context) error {
-	return s.localcluster(ctx, "attacher", "--dir", s.Dir, "--bin", assets(), "--socket", s.ControllerSocket())
+	args := []string{"attacher", "--dir", s.Dir, "--bin", assets(), "--socket", s.ControllerSocket()}
+	for _, arg := range s.AttacherArgs {
+		args = append(args, "--attacher-arg="+arg)
+	}
+	return s.localcluster(ctx, args...)
 }
 
 // StartManager starts the cluster controller.

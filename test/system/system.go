@@ -57,8 +57,8 @@ type Options struct {
 	ControllerManagerArgs []string
 	// OnlyUpstream omits Hawser's own programs, for a comparison.
 	OnlyUpstream bool
-	// ManagerArgs and AgentArgs are added to the programs' own.
-	ManagerArgs, AgentArgs []string
+	// ManagerArgs, AgentArgs and AttacherArgs are added to the programs' own.
+	ManagerArgs, AgentArgs, AttacherArgs []string
 	// ArgsOfAgent are added to those of one node's agent.
 	ArgsOfAgent map[string][]string
 	// Machines gives each node a machine of its own, which Identify replaces. Agents of earlier releases cannot take it.

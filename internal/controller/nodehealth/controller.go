@@ -3,11 +3,10 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package nodehealth writes the conditions AttachmentsHealthy and AttachmentsVerified of node states: what keeps the
-// attachments of a node from being as they should, for as long as it lasts. It adds up what others have found:
+// Package nodehealth writes the condition AttachmentsHealthy of node states: what keeps the attachments of a node from
+// being as they should, for as long as it lasts. It adds up what others have found:
 //
 //	attachment   an error or the silence of a driver's attacher: in the entries, and in the intents of the node
-//	verify       what the drivers list, and drivers that cannot be asked
 //	the kubelet  a driver that registers the node under another ID than the one it was attached by
 //
 // Nothing is written as long as nothing was ever wrong.
@@ -20,6 +19,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -32,7 +32,6 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/backoff"
-	"github.com/hawser-io/hawser/internal/controller/verify"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/status"
 )
@@ -41,13 +40,11 @@ import (
 type Controller struct {
 	// Client reads from the cache and writes.
 	Client client.Client
-	// Findings of the verification; nil if there is none.
-	Findings *verify.Findings
 }
 
 // Register adds the controller to the manager.
 func (c *Controller) Register(mgr manager.Manager) error {
-	b := ctrl.NewControllerManagedBy(mgr).
+	return ctrl.NewControllerManagedBy(mgr).
 		Named("nodehealth").
 		For(&volumesv1alpha1.NodeVolumeState{}, builder.WithPredicates(stateChanged)).
 		Watches(&storagev1.VolumeAttachment{}, handler.EnqueueRequestsFromMapFunc(ofAttachment),
@@ -55,14 +52,11 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		Watches(&storagev1.CSINode{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(registeredAgain)).
 		Watches(&volumesv1alpha1.VolumeAttachmentIntent{}, handler.EnqueueRequestsFromMapFunc(ofIntent),
 			builder.WithPredicates(silenceChanged)).
-		WithOptions(controller.Options{RateLimiter: backoff.Limiter()})
-	if c.Findings != nil {
-		b = b.WatchesRawSource(c.Findings.Listen(c.ofDriver))
-	}
-	return b.Complete(c)
+		WithOptions(controller.Options{RateLimiter: backoff.Limiter()}).
+		Complete(c)
 }
 
-// stateChanged: the entries, whether the agent is unreachable, or a condition of this controller.
+// stateChanged: the entries, whether the agent is unreachable, or the condition of this controller.
 var stateChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	before, after := e.ObjectOld.(*volumesv1alpha1.NodeVolumeState), e.ObjectNew.(*volumesv1alpha1.NodeVolumeState)
 	return before.Generation != after.Generation || unreachable(before) != unreachable(after) ||
@@ -112,28 +106,9 @@ func ofIntent(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: name}}}
 }
 
-// ofDriver are the nodes with a volume of the driver, or with a finding about it.
-func (c *Controller) ofDriver(ctx context.Context, driver string) []reconcile.Request {
-	states := &volumesv1alpha1.NodeVolumeStateList{}
-	if err := c.Client.List(ctx, states); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "nodes of a driver not found", "driver", driver)
-		return nil
-	}
-	found := c.Findings.All()[driver]
-	var requests []reconcile.Request
-	for i := range states.Items {
-		nvs := &states.Items[i]
-		marked := meta.FindStatusCondition(nvs.Status.Conditions, volumesv1alpha1.ConditionAttachmentsVerified) != nil
-		if marked || len(found.Unexpected[nvs.Name]) > 0 || found.Failure != "" && drivers(nvs)[driver] {
-			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(nvs)})
-		}
-	}
-	return requests
-}
-
 // +kubebuilder:rbac:groups=volumes.hawser.io,resources=nodevolumestates/status,verbs=update
 
-// Reconcile writes the conditions of one node if they changed.
+// Reconcile writes the condition of one node if it changed.
 func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	cached := &volumesv1alpha1.NodeVolumeState{}
 	if err := c.Client.Get(ctx, req.NamespacedName, cached); err != nil {
@@ -144,13 +119,8 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	nvs := cached.DeepCopy()
-	for t, problem := range map[string]*Problem{
-		volumesv1alpha1.ConditionAttachmentsHealthy:  Health(facts),
-		volumesv1alpha1.ConditionAttachmentsVerified: Verification(facts),
-	} {
-		set(nvs, t, problem)
-	}
-	if equality.Semantic.DeepEqual(own(cached), own(nvs)) {
+	report(nvs, Health(facts))
+	if equality.Semantic.DeepEqual(cached.Status, nvs.Status) {
 		return reconcile.Result{}, nil
 	}
 	if err := c.Client.Status().Update(ctx, nvs); client.IgnoreNotFound(err) != nil {
@@ -159,15 +129,26 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{}, nil
 }
 
-// set a condition. One that is absent stays so as long as nothing is wrong.
-func set(nvs *volumesv1alpha1.NodeVolumeState, t string, p *Problem) {
-	switch was := meta.FindStatusCondition(nvs.Status.Conditions, t); {
-	case p == Keep, p == nil && was == nil:
+// withdrawn is a condition that an earlier release wrote. Nothing would change it any more.
+const withdrawn = "AttachmentsVerified"
+
+// own is the condition of this controller, nil if it is absent.
+func own(nvs *volumesv1alpha1.NodeVolumeState) *metav1.Condition {
+	return meta.FindStatusCondition(nvs.Status.Conditions, volumesv1alpha1.ConditionAttachmentsHealthy)
+}
+
+// report sets the condition. One that is absent stays so as long as nothing is wrong. It has no generation: that of a
+// node state changes with each attachment.
+func report(nvs *volumesv1alpha1.NodeVolumeState, p *Problem) {
+	meta.RemoveStatusCondition(&nvs.Status.Conditions, withdrawn)
+	c := metav1.Condition{Type: volumesv1alpha1.ConditionAttachmentsHealthy, Status: metav1.ConditionTrue,
+		Reason: volumesv1alpha1.ReasonAsExpected, Message: "nothing is wrong any more"}
+	switch {
+	case p != nil:
+		c.Status, c.Reason = metav1.ConditionFalse, p.Reason
+		c.Message = status.Shorten(p.Message, volumesv1alpha1.MaxConditionMessageLength)
+	case own(nvs) == nil:
 		return
-	case p == nil:
-		p = &asExpected
 	}
-	c := p.condition(t)
-	c.Message = status.Shorten(c.Message, volumesv1alpha1.MaxConditionMessageLength)
 	meta.SetStatusCondition(&nvs.Status.Conditions, c)
 }

@@ -93,6 +93,16 @@ func TestAHealthyNodeCostsNoWrite(t *testing.T) {
 	}
 }
 
+func TestTheConditionOfAnEarlierReleaseGoes(t *testing.T) {
+	nvs, va, node := attached()
+	nvs.Status.Conditions = []metav1.Condition{{Type: "AttachmentsVerified", Status: metav1.ConditionFalse,
+		Reason: "UnexpectedPublication"}, {Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionTrue}}
+	after := reconcileNode(t, &Controller{Client: holding(t, nvs, va, node)})
+	if got := after.Status.Conditions; len(got) != 1 || got[0].Type != volumesv1alpha1.ConditionReady {
+		t.Errorf("conditions of node n: %+v, want Ready only", got)
+	}
+}
+
 func TestANodeThatADriverRegistersUnderAnotherIDIsReportedUntilItHasTheOldOneAgain(t *testing.T) {
 	nvs, va, node := attached()
 	c := &Controller{Client: holding(t, nvs, va, node)}

@@ -10,11 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
-	"github.com/hawser-io/hawser/internal/controller/verify"
 )
 
 // Facts of one node.
@@ -24,11 +20,6 @@ type Facts struct {
 	Attachments []Attachment
 	// Silent are the messages of intents whose attacher does not answer.
 	Silent []string
-	// Drivers of the node's volumes, and what the verification found of each driver that it asks.
-	Drivers  map[string]bool
-	Findings map[string]verify.Finding
-	// Verified: at least one driver is asked.
-	Verified bool
 }
 
 // Attachment is one entry with what is known of its VolumeAttachment.
@@ -48,21 +39,7 @@ type Attachment struct {
 }
 
 // Problem is what is wrong.
-type Problem struct {
-	Status          metav1.ConditionStatus
-	Reason, Message string
-}
-
-// Keep leaves a condition as an earlier process wrote it.
-var Keep = &Problem{}
-
-var asExpected = Problem{Status: metav1.ConditionTrue, Reason: volumesv1alpha1.ReasonAsExpected,
-	Message: "nothing is wrong any more"}
-
-// condition has no generation: that of a node state changes with each attachment.
-func (p *Problem) condition(t string) metav1.Condition {
-	return metav1.Condition{Type: t, Status: p.Status, Reason: p.Reason, Message: p.Message}
-}
+type Problem struct{ Reason, Message string }
 
 // most problems that a message lists.
 const most = 5
@@ -74,7 +51,7 @@ func problem(reason string, all []string) *Problem {
 	if more := len(all) - most; more > 0 {
 		message += fmt.Sprintf("; and %d more", more)
 	}
-	return &Problem{Status: metav1.ConditionFalse, Reason: reason, Message: message}
+	return &Problem{Reason: reason, Message: message}
 }
 
 // Health is what is wrong with the attachments: nil if nothing is. What keeps data from its user comes first.
@@ -120,45 +97,4 @@ func Health(f Facts) *Problem {
 		}
 	}
 	return nil
-}
-
-// Verification is what the drivers list and should not, or which of them cannot be asked.
-func Verification(f Facts) *Problem {
-	if !f.Verified {
-		return nil
-	}
-	settled := true
-	var unexpected, failures []string
-	for driver, found := range f.Findings {
-		if handles := found.Unexpected[f.Node]; len(handles) > 0 {
-			unexpected = append(unexpected, fmt.Sprintf("driver %s lists volumes as published to the node that have no "+
-				"VolumeAttachment: %s; they are left as they are", driver, strings.Join(handles, ", ")))
-		}
-		if !f.Drivers[driver] {
-			continue
-		}
-		settled = settled && found.Settled
-		if found.Failure != "" {
-			failures = append(failures, fmt.Sprintf("what driver %s has published is not verified: %s", driver, found.Failure))
-		}
-	}
-	switch {
-	case len(unexpected) > 0:
-		return problem(volumesv1alpha1.ReasonUnexpectedPublication, unexpected)
-	case len(failures) > 0:
-		p := problem(volumesv1alpha1.ReasonVerificationFailed, failures)
-		p.Status = metav1.ConditionUnknown
-		return p
-	case !settled:
-		return Keep
-	}
-	return nil
-}
-
-// own conditions of this controller.
-func own(nvs *volumesv1alpha1.NodeVolumeState) [2]*metav1.Condition {
-	return [2]*metav1.Condition{
-		meta.FindStatusCondition(nvs.Status.Conditions, volumesv1alpha1.ConditionAttachmentsHealthy),
-		meta.FindStatusCondition(nvs.Status.Conditions, volumesv1alpha1.ConditionAttachmentsVerified),
-	}
 }

@@ -9,13 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
-	"github.com/hawser-io/hawser/internal/controller/verify"
 )
 
-func expectProblem(t *testing.T, got *Problem, status metav1.ConditionStatus, reason string, parts ...string) {
+func expectProblem(t *testing.T, got *Problem, reason string, parts ...string) {
 	t.Helper()
 	if reason == "" {
 		if got != nil {
@@ -23,8 +20,8 @@ func expectProblem(t *testing.T, got *Problem, status metav1.ConditionStatus, re
 		}
 		return
 	}
-	if got == nil || got.Status != status || got.Reason != reason {
-		t.Fatalf("problem: %+v, want %s with reason %s", got, status, reason)
+	if got == nil || got.Reason != reason {
+		t.Fatalf("problem: %+v, want reason %s", got, reason)
 	}
 	for _, part := range parts {
 		if !strings.Contains(got.Message, part) {
@@ -63,40 +60,7 @@ func TestWhatExplainsTheOthersIsReportedFirst(t *testing.T) {
 			[]string{"a; b; c; d; e; and 2 more"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			expectProblem(t, Health(test.facts), metav1.ConditionFalse, test.reason, test.parts...)
+			expectProblem(t, Health(test.facts), test.reason, test.parts...)
 		})
-	}
-}
-
-func TestWhatAnEarlierProcessFoundIsKeptUntilTheDriversWereAskedAgain(t *testing.T) {
-	uses := map[string]bool{"d": true}
-	of := func(found verify.Finding) Facts {
-		return Facts{Node: "n", Verified: true, Drivers: uses, Findings: map[string]verify.Finding{"d": found}}
-	}
-	failed := verify.Finding{Failure: "connection refused"}
-	for _, test := range []struct {
-		name   string
-		facts  Facts
-		status metav1.ConditionStatus
-		reason string
-		parts  []string
-	}{
-		{"no verification", Facts{Findings: map[string]verify.Finding{"d": failed}, Drivers: uses}, "", "", nil},
-		{"all in order", of(verify.Finding{Settled: true}), "", "", nil},
-		{"an unexpected publication", of(verify.Finding{Unexpected: map[string][]string{"n": {"vol-1", "vol-2"}}}),
-			metav1.ConditionFalse, volumesv1alpha1.ReasonUnexpectedPublication, []string{"driver d", "vol-1, vol-2"}},
-		{"one on another node", of(verify.Finding{Settled: true, Unexpected: map[string][]string{"m": {"vol-1"}}}), "", "",
-			nil},
-		{"a driver that cannot be asked", of(failed), metav1.ConditionUnknown, volumesv1alpha1.ReasonVerificationFailed,
-			[]string{"driver d", "connection refused"}},
-		{"a driver that this node does not use", Facts{Node: "n", Verified: true,
-			Findings: map[string]verify.Finding{"d": failed}}, "", "", nil},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			expectProblem(t, Verification(test.facts), test.status, test.reason, test.parts...)
-		})
-	}
-	if got := Verification(of(verify.Finding{})); got != Keep {
-		t.Errorf("problem before driver d was asked twice: %+v, want that the condition is kept", got)
 	}
 }

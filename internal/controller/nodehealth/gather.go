@@ -15,7 +15,6 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/index"
-	"github.com/hawser-io/hawser/internal/controller/verify"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 )
 
@@ -24,7 +23,7 @@ import (
 
 // gather reads the cache.
 func (c *Controller) gather(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (Facts, error) {
-	f := Facts{Node: nvs.Name, Drivers: drivers(nvs), Findings: map[string]verify.Finding{}}
+	f := Facts{Node: nvs.Name}
 	ids, err := c.registered(ctx, nvs.Name)
 	if err != nil {
 		return f, err
@@ -37,12 +36,8 @@ func (c *Controller) gather(ctx context.Context, nvs *volumesv1alpha1.NodeVolume
 		a.RegisteredID = ids[a.Driver]
 		f.Attachments = append(f.Attachments, a)
 	}
-	if f.Silent, err = c.silent(ctx, nvs.Name); err != nil || c.Findings == nil {
-		return f, err
-	}
-	f.Verified = true
-	f.Findings = c.Findings.All()
-	return f, nil
+	f.Silent, err = c.silent(ctx, nvs.Name)
+	return f, err
 }
 
 // registered are the node's IDs, by driver.
@@ -125,12 +120,4 @@ func waitsForAttacher(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
 func unreachable(nvs *volumesv1alpha1.NodeVolumeState) bool {
 	ready := meta.FindStatusCondition(nvs.Status.Conditions, volumesv1alpha1.ConditionReady)
 	return ready != nil && ready.Reason == volumesv1alpha1.ReasonAgentUnreachable
-}
-
-func drivers(nvs *volumesv1alpha1.NodeVolumeState) map[string]bool {
-	all := map[string]bool{}
-	for i := range nvs.Spec.Attachments {
-		all[nvs.Spec.Attachments[i].Driver] = true
-	}
-	return all
 }

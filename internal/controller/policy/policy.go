@@ -5,10 +5,12 @@ SPDX-License-Identifier: Apache-2.0
 
 // Package policy reports whether Hawser's admission policies are in force.
 //
-// That they exist is not enough: a binding may only warn, and an API server may not have read them yet. So the
-// manager tries each with a dry run of what the policy has to refuse. An API server takes up a change a moment after
-// it was written, and a try before that shows the state before it. So a change that the watch reports closes the gate
-// at once, and only a try that begins settle later opens the gate again.
+// That they exist is not enough: a binding may only warn, and a policy may spare some requests. So the manager compares
+// each policy and each binding with what this release ships. An API server takes up a change a moment after it was
+// written. So a change that the watch reports closes the gate at once, and opens it no earlier than settle later.
+//
+// That they are as shipped does not show that an API server uses them. So one policy of each kind is tried with a dry
+// run of what it is for: the hold, on which attach mode Coexist relies, and the finalizer of intents.
 //
 // A second installation has locks of exclusive volumes of its own. Under another name it has policies of its own too,
 // so two of one kind close the gate. Under the same name it takes the roles of the first one away.
@@ -27,6 +29,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/workqueue"
@@ -60,8 +63,10 @@ const (
 	// settle is longer than an API server takes to take up a change. It checks once a second whether its policies have
 	// changed.
 	settle = 3 * time.Second
-	// period is how often the policies are tried again where nothing has changed, with jitter.
+	// period is how often the dry runs are repeated where nothing has changed, with jitter.
 	period = 10 * time.Minute
+
+	hold, finalizer = "hawser-hold", "hawser-release-finalizer"
 )
 
 // Gate reports whether the policies are in force.
@@ -70,8 +75,9 @@ type Gate struct {
 	reader  client.Reader
 	dryRun  client.Client
 	changed chan event.GenericEvent
-	// policies that the API server can have.
+	// policies that the API server can have, and what this release ships.
 	policies []policy
+	shipped  shipped
 
 	// version of the policies that was seen last, and since when. Only Reconcile uses them.
 	version string
@@ -84,11 +90,11 @@ type Gate struct {
 	missing map[string]string
 }
 
-// New returns a gate. It is closed until the policies have been tried.
+// New returns a gate. It is closed until the policies have been checked.
 func New(c clock.PassiveClock) *Gate {
 	g := &Gate{clock: c, changed: make(chan event.GenericEvent, 1), policies: policies, missing: map[string]string{}}
 	for _, p := range g.policies {
-		g.missing[p.name] = "the manager has not tried it yet"
+		g.missing[p.name] = "the manager has not checked it yet"
 	}
 	return g
 }
@@ -119,9 +125,13 @@ func (g *Gate) Ready(*http.Request) error {
 // Register adds the gate to the manager. It works in a manager that does not lead too, because each manager reports
 // its readiness.
 func (g *Gate) Register(mgr manager.Manager) error {
-	g.reader, g.dryRun = mgr.GetClient(), client.NewDryRunClient(mgr.GetClient())
+	// The manager's client reads unstructured objects live.
+	g.reader, g.dryRun = mgr.GetCache(), client.NewDryRunClient(mgr.GetClient())
 	kinds, err := g.restrict(mgr.GetRESTMapper())
 	if err != nil {
+		return err
+	}
+	if g.shipped, err = load(); err != nil {
 		return err
 	}
 	named := func(o client.Object) bool {
@@ -135,7 +145,9 @@ func (g *Gate) Register(mgr manager.Manager) error {
 	b := ctrl.NewControllerManagedBy(mgr).Named("policy")
 	for _, k := range kinds {
 		for _, gvk := range k {
-			b = b.WatchesMetadata(metadataOf(gvk), one, builder.WithPredicates(ours))
+			object := &unstructured.Unstructured{}
+			object.SetGroupVersionKind(gvk)
+			b = b.Watches(object, one, builder.WithPredicates(ours))
 		}
 	}
 	return b.WatchesRawSource(source.Func(atStart)).
@@ -166,8 +178,8 @@ func atStart(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile
 	return nil
 }
 
-// Reconcile closes the gate when a policy is gone or has changed, and opens it once each of them was seen to work
-// after that.
+// Reconcile closes the gate when a policy is gone or has changed. It opens the gate once each policy is as shipped, and
+// those with a dry run were seen to work after that.
 func (g *Gate) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	version, missing, err := g.observe(ctx)
 	if err != nil {
@@ -182,7 +194,7 @@ func (g *Gate) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Re
 	}
 	if left := settle - g.clock.Since(g.since); left > 0 {
 		for _, p := range g.policies {
-			missing[p.name] = "it is new or has changed, and the manager tries it in a moment"
+			missing[p.name] = "it is new or has changed, and the API server takes it up in a moment"
 		}
 		g.report(ctx, missing)
 		return reconcile.Result{RequeueAfter: left}, nil
@@ -191,28 +203,38 @@ func (g *Gate) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Re
 	return reconcile.Result{RequeueAfter: wait.Jitter(period, 0.2)}, err
 }
 
-// observe returns which version of the policies and their bindings the cache has, and which of them are not there.
+// observe returns which version of the policies and their bindings the cache has, and which policies are missing or
+// weakened.
 func (g *Gate) observe(ctx context.Context) (version string, missing map[string]string, err error) {
 	missing, g.installed = map[string]string{}, map[string][]string{}
 	for _, p := range g.policies {
+		var problems []string
 		for i, gvk := range p.kind {
 			objects, err := g.labelled(ctx, gvk, p.name)
 			if err != nil {
 				return "", nil, err
 			}
-			switch {
-			case len(objects) == 0:
-				missing[p.name] = fmt.Sprintf("there is no %s with label %s=%s", gvk.Kind, label, p.name)
-			case len(objects) > 1 && i == 0:
-				missing[p.name] = fmt.Sprintf("%s and %s show that Hawser is installed twice, under two names; remove one "+
-					"installation, or each attaches what the other has attached elsewhere", objects[0].Name, objects[1].Name)
-			}
 			for _, object := range objects {
-				version += fmt.Sprintf("%s %d, ", object.UID, object.Generation)
+				version += fmt.Sprintf("%s %d, ", object.GetUID(), object.GetGeneration())
 				if i == 0 {
-					g.installed[p.name] = append(g.installed[p.name], object.Name)
+					g.installed[p.name] = append(g.installed[p.name], object.GetName())
+				}
+				if where := g.shipped.weakened(p, object, g.installed[p.name]); len(where) > 0 {
+					problems = append(problems, fmt.Sprintf("%s %s is not as this release ships it: %s", gvk.Kind,
+						object.GetName(), strings.Join(where, ", ")))
 				}
 			}
+			switch {
+			case len(objects) == 0:
+				problems = append(problems, fmt.Sprintf("there is no %s with label %s=%s", gvk.Kind, label, p.name))
+			case len(objects) > 1 && i == 0:
+				problems = append(problems, fmt.Sprintf("%s and %s show that Hawser is installed twice, under two names; remove "+
+					"one installation, or each attaches what the other has attached elsewhere",
+					objects[0].GetName(), objects[1].GetName()))
+			}
+		}
+		if len(problems) > 0 {
+			missing[p.name] = strings.Join(problems, "; ")
 		}
 	}
 	return version, missing, nil
@@ -221,24 +243,27 @@ func (g *Gate) observe(ctx context.Context) (version string, missing map[string]
 // labelled returns the objects that carry the policy's label and are not being deleted, in the order of their names.
 func (g *Gate) labelled(
 	ctx context.Context, gvk schema.GroupVersionKind, policy string,
-) ([]metav1.PartialObjectMetadata, error) {
-	list := &metav1.PartialObjectMetadataList{}
+) ([]unstructured.Unstructured, error) {
+	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
 	if err := g.reader.List(ctx, list, client.MatchingLabels{label: policy}); err != nil {
 		return nil, fmt.Errorf("listing each %s of policy %s: %w", gvk.Kind, policy, err)
 	}
-	objects := slices.DeleteFunc(slices.Clone(list.Items), func(o metav1.PartialObjectMetadata) bool {
-		return !o.DeletionTimestamp.IsZero()
+	objects := slices.DeleteFunc(slices.Clone(list.Items), func(o unstructured.Unstructured) bool {
+		return o.GetDeletionTimestamp() != nil
 	})
-	slices.SortFunc(objects, func(a, b metav1.PartialObjectMetadata) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(objects, func(a, b unstructured.Unstructured) int { return strings.Compare(a.GetName(), b.GetName()) })
 	return objects, nil
 }
 
-// try tries each policy. What could not be tried leaves an open gate open: that nothing has changed is still known.
+// try sends the dry runs. What could not be tried leaves an open gate open: that nothing has changed is still known.
 func (g *Gate) try(ctx context.Context) error {
 	missing, open := map[string]string{}, g.Missing() == ""
 	var failures []error
 	for _, p := range g.policies {
+		if p.try == nil {
+			continue
+		}
 		err := p.try(ctx, trial{dryRun: g.dryRun, reader: g.reader, names: g.installed[p.name]})
 		if err == nil {
 			continue
@@ -262,21 +287,15 @@ func (g *Gate) report(ctx context.Context, missing map[string]string) {
 	if before == after {
 		return
 	}
-	ctrl.LoggerFrom(ctx).Info("looked at the admission policies", "missing", after)
+	ctrl.LoggerFrom(ctx).Info("checked the admission policies", "missing", after)
 	select {
 	case g.changed <- event.GenericEvent{Object: &metav1.PartialObjectMetadata{}}:
 	default: // There is one already that was not read yet.
 	}
 }
 
-func metadataOf(gvk schema.GroupVersionKind) *metav1.PartialObjectMetadata {
-	object := &metav1.PartialObjectMetadata{}
-	object.SetGroupVersionKind(gvk)
-	return object
-}
-
 var inForce = prometheus.NewDesc("hawser_admission_policy_in_force",
-	"1 if the manager has observed that the admission policy works, otherwise 0. Nothing new is attached while one is 0. "+
+	"1 if the admission policy is known to be in force, otherwise 0. Nothing new is attached while one is 0. "+
 		"Each manager has it, also one that does not lead. There is none for a policy that the API server cannot have.",
 	[]string{"policy"}, nil)
 

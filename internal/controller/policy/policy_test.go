@@ -8,18 +8,16 @@ package policy
 import (
 	"context"
 	"errors"
+
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -31,8 +29,7 @@ import (
 	"github.com/hawser-io/hawser/test/apiserver"
 )
 
-// cluster is an API server with the policies installed. It does what admission says, whatever objects there are: a
-// real one is late too.
+// cluster is an API server with the policies installed. The test plays what they do: a real one is late too.
 type cluster struct {
 	t     *testing.T
 	gate  *Gate
@@ -47,17 +44,18 @@ type cluster struct {
 }
 
 func newCluster(t *testing.T, objects ...client.Object) *cluster {
+	t.Helper()
 	c := &cluster{t: t, clock: clocktesting.NewFakePassiveClock(time.Unix(1000, 0))}
+	specs, err := load()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, p := range policies {
-		policy, binding := client.Object(&admissionv1.ValidatingAdmissionPolicy{}),
-			client.Object(&admissionv1.ValidatingAdmissionPolicyBinding{})
-		if p.kind == mutating {
-			policy, binding = &admissionv1.MutatingAdmissionPolicy{}, &admissionv1.MutatingAdmissionPolicyBinding{}
-		}
-		for _, o := range []client.Object{policy, binding} {
-			o.SetName(p.name)
+		for _, gvk := range p.kind {
+			o := installed(gvk, p.name)
 			o.SetLabels(map[string]string{label: p.name})
 			o.SetGeneration(1)
+			o.Object["spec"] = runtime.DeepCopyJSON(specs[[2]string{gvk.Kind, p.name}])
 			objects = append(objects, o)
 		}
 	}
@@ -77,8 +75,38 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 	})
 	c.Client = base
 	c.gate = New(c.clock)
-	c.gate.reader, c.gate.dryRun = base, client.NewDryRunClient(tried)
+	c.gate.reader, c.gate.dryRun, c.gate.shipped = base, client.NewDryRunClient(tried), specs
 	return c
+}
+
+// installed is a policy or a binding of that name, without content.
+func installed(gvk schema.GroupVersionKind, name string) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(gvk)
+	o.SetName(name)
+	return o
+}
+
+// change gives an object another spec, as a write of another client does.
+func (c *cluster) change(gvk schema.GroupVersionKind, name string, change func(spec map[string]any)) {
+	c.t.Helper()
+	o := installed(gvk, name)
+	if err := c.Get(c.t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+		c.t.Fatal(err)
+	}
+	change(o.Object["spec"].(map[string]any))
+	o.SetGeneration(o.GetGeneration() + 1)
+	if err := c.Update(c.t.Context(), o); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// open lets the gate open, and fails the test if it does not.
+func (c *cluster) open() {
+	c.t.Helper()
+	c.reconcile()
+	c.clock.SetTime(c.clock.Now().Add(settle))
+	c.expect("once the policies are as shipped", "")
 }
 
 func (c *cluster) count(dryRun []string) {
@@ -87,32 +115,17 @@ func (c *cluster) count(dryRun []string) {
 	}
 }
 
-// answer to the request, as the policies' API server gives it.
+// answer to the dry run, as the policies' API server gives it.
 func (c *cluster) answer(o client.Object) error {
 	if c.admission != nil {
 		return c.admission()
 	}
-	var name string
-	switch o := o.(type) {
-	case *storagev1.VolumeAttachment:
-		name = hold
-	case *corev1.ConfigMap:
-		name = locks
-	case *coordinationv1.Lease:
-		name = leases
-	case *volumesv1alpha1.NodeVolumeState:
-		if name = agentState; o.Name == probe {
-			name = declared
-		}
-	case *volumesv1alpha1.VolumeAttachmentIntent:
-		if o.Name == probe {
-			o.Finalizers = []string{volumesv1alpha1.ReleaseFinalizer}
-			return nil
-		}
-		name = agentIntents
+	if intent, ok := o.(*volumesv1alpha1.VolumeAttachmentIntent); ok {
+		intent.Finalizers = []string{volumesv1alpha1.ReleaseFinalizer}
+		return nil
 	}
 	return apierrors.NewForbidden(schema.GroupResource{}, o.GetName(),
-		errors.New("ValidatingAdmissionPolicy '"+name+"' with binding '"+name+"' denied request: no"))
+		errors.New("ValidatingAdmissionPolicy '"+hold+"' with binding '"+hold+"' denied request: no"))
 }
 
 // reconcile returns what is missing after it, and when it is to come again.
@@ -132,6 +145,23 @@ func (c *cluster) expect(when, missing string) {
 	}
 }
 
+func TestAWeakenedPolicyClosesTheGateAtOnceAndUntilItIsPutBack(t *testing.T) {
+	c := newCluster(t)
+	c.open()
+	fail := func(value string) {
+		c.change(validating[0], hold, func(spec map[string]any) { spec["failurePolicy"] = value })
+	}
+	fail("Ignore")
+	const want = "hawser-hold is not known to be in force: " +
+		"ValidatingAdmissionPolicy hawser-hold is not as this release ships it: spec.failurePolicy"
+	c.expect("at once", want)
+	c.clock.SetTime(c.clock.Now().Add(settle))
+	c.expect("although the API server still refuses", want)
+	fail("Fail")
+	c.expect("right after it was put back", "changed")
+	c.open()
+}
+
 func TestAChangeClosesTheGateAlthoughTheAPIServerStillRefuses(t *testing.T) {
 	c := newCluster(t)
 	if c.gate.Missing() == "" {
@@ -144,14 +174,7 @@ func TestAChangeClosesTheGateAlthoughTheAPIServerStillRefuses(t *testing.T) {
 	c.clock.SetTime(c.clock.Now().Add(settle))
 	c.expect("once all were tried", "")
 
-	binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: hold}}
-	if err := c.Get(t.Context(), client.ObjectKeyFromObject(binding), binding); err != nil {
-		t.Fatal(err)
-	}
-	binding.Generation++
-	if err := c.Update(t.Context(), binding); err != nil {
-		t.Fatal(err)
-	}
+	c.change(validating[1], hold, func(map[string]any) {})
 	c.expect("right after the change", "changed")
 	c.clock.SetTime(c.clock.Now().Add(settle - time.Millisecond))
 	c.expect("a moment too early", "changed")
@@ -160,10 +183,14 @@ func TestAChangeClosesTheGateAlthoughTheAPIServerStillRefuses(t *testing.T) {
 	c.expect("once the change is in force", hold+" is not known to be in force: "+errNotInForce.Error())
 	c.admission = nil
 	c.expect("once it works again", "")
-	if err := c.Delete(t.Context(), binding); err != nil {
+	if err := c.Delete(t.Context(), installed(validating[1], hold)); err != nil {
 		t.Fatal(err)
 	}
 	c.expect("without the binding", "there is no ValidatingAdmissionPolicyBinding")
+	if err := c.Delete(t.Context(), installed(validating[0], hold)); err != nil {
+		t.Fatal(err)
+	}
+	c.expect("without the policy", "there is no ValidatingAdmissionPolicy with label")
 	if c.real != 0 {
 		t.Errorf("%d requests were no dry runs, want none", c.real)
 	}
@@ -171,11 +198,9 @@ func TestAChangeClosesTheGateAlthoughTheAPIServerStillRefuses(t *testing.T) {
 
 func TestASecondInstallationClosesTheGateUntilItIsGone(t *testing.T) {
 	c := newCluster(t)
-	c.reconcile()
-	c.clock.SetTime(c.clock.Now().Add(settle))
-	c.expect("with one installation", "")
-	second := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "acme-" + hold,
-		Labels: map[string]string{label: hold}}}
+	c.open()
+	second := installed(validating[0], "acme-"+hold)
+	second.SetLabels(map[string]string{label: hold})
 	if err := c.Create(t.Context(), second); err != nil {
 		t.Fatal(err)
 	}
@@ -185,9 +210,7 @@ func TestASecondInstallationClosesTheGateUntilItIsGone(t *testing.T) {
 	if err := c.Delete(t.Context(), second); err != nil {
 		t.Fatal(err)
 	}
-	c.reconcile()
-	c.clock.SetTime(c.clock.Now().Add(settle))
-	c.expect("once the second one is gone", "")
+	c.open()
 }
 
 func TestOnlyAPolicysOwnRefusalShowsThatItWorks(t *testing.T) {
@@ -212,14 +235,12 @@ func TestOnlyAPolicysOwnRefusalShowsThatItWorks(t *testing.T) {
 
 func TestAnOpenGateStaysOpenWhileThePoliciesCannotBeTried(t *testing.T) {
 	c := newCluster(t)
-	c.reconcile()
-	c.clock.SetTime(c.clock.Now().Add(settle))
-	c.expect("once all were tried", "")
+	c.open()
 	c.admission = func() error { return errors.New("connection refused") }
 	c.expect("without an API server", "")
 }
 
-func TestWithoutMutatingPoliciesTheOthersAreTried(t *testing.T) {
+func TestWithoutMutatingPoliciesTheOthersAreChecked(t *testing.T) {
 	mapper := meta.NewDefaultRESTMapper(nil)
 	for _, gvk := range validating {
 		mapper.Add(gvk, meta.RESTScopeRoot)
@@ -234,18 +255,14 @@ func TestWithoutMutatingPoliciesTheOthersAreTried(t *testing.T) {
 		t.Errorf("policies without mutating ones: %v, want all but %s", got, finalizer)
 	}
 	for _, gvk := range mutating {
-		object := metadataOf(gvk)
-		object.Name = finalizer
-		if err := c.Delete(t.Context(), object); err != nil {
+		if err := c.Delete(t.Context(), installed(gvk, finalizer)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	c.reconcile()
-	c.clock.SetTime(c.clock.Now().Add(settle))
-	c.expect("on an API server without mutating policies", "")
+	c.open()
 }
 
-func TestMutatingPoliciesAreTriedWhereTheAPIServerHasThem(t *testing.T) {
+func TestMutatingPoliciesAreCheckedWhereTheAPIServerHasThem(t *testing.T) {
 	mapper := meta.NewDefaultRESTMapper(nil)
 	for _, gvk := range mutating {
 		mapper.Add(gvk, meta.RESTScopeRoot)

@@ -60,7 +60,7 @@ var attached = []Entry{
 		Way:  "Repair it while no manager runs: docs/troubleshoot.md, \"Locks that cannot be read\".",
 		Run:  []string{"kubectl get configmaps -n {system} -l volumes.hawser.io/exclusive-locks=true"}},
 	{Code: "HWS214", Reason: volumesv1alpha1.ReasonAttachmentLost, Level: Waiting, Depth: Direct, Acts: Hawser,
-		Says: "Another actor removed the attachment, or the driver does not list it. The volume is attached again."},
+		Says: "Another actor removed the attachment, or set it to not attached. The volume is attached again."},
 	{Code: "HWS215", Reason: volumesv1alpha1.ReasonAttacherSilent, Level: Problem, Depth: Root, Acts: Storage,
 		Says: "The driver's external-attacher has not touched the attachment for two minutes.",
 		Way:  "Run the driver's external-attacher. If it runs, see in its log that it holds its Lease.",

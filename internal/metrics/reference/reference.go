@@ -20,7 +20,6 @@ import (
 	"github.com/hawser-io/hawser/internal/agent/podstats"
 	managermetrics "github.com/hawser-io/hawser/internal/controller/metrics"
 	"github.com/hawser-io/hawser/internal/controller/policy"
-	"github.com/hawser-io/hawser/internal/controller/verify"
 	"github.com/hawser-io/hawser/internal/driver/csi"
 	"github.com/hawser-io/hawser/internal/metrics"
 	"github.com/hawser-io/hawser/internal/operator/rollout"
@@ -37,7 +36,6 @@ func Manager() ([]Metric, error) {
 	never := make(chan struct{})
 	collectors := managermetrics.Collectors(nil, never, clock.RealClock{})
 	collectors = append(collectors, metrics.Collectors()...)
-	collectors = append(collectors, verify.Collectors()...)
 	return Of(append(collectors, policy.New(clock.RealClock{}), metrics.BuildInfo("manager"))...)
 }
 

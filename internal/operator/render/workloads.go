@@ -7,9 +7,7 @@ package render
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -84,7 +82,6 @@ func (in Input) manager(d *appsv1ac.DeploymentApplyConfiguration) error {
 			setFlag(container, "release-sets-on-taints", strings.Join(taints, ","))
 		}
 	}
-	in.verification(pod, container)
 	in.both(pod, container)
 	return nil
 }
@@ -98,27 +95,6 @@ func (in Input) podIntents(container *corev1ac.ContainerApplyConfiguration) {
 		setFlag(container, "pod-intents", "false")
 	case in.Spec.PodIntents == volumesv1alpha1.PodIntentsAlways:
 		setFlag(container, "pod-intents", "true")
-	}
-}
-
-// verification gives the manager the directory of each driver's socket.
-func (in Input) verification(pod *corev1ac.PodSpecApplyConfiguration, c *corev1ac.ContainerApplyConfiguration) {
-	if in.Spec.Verification == nil {
-		return
-	}
-	setDuration(c, "verify-period", in.Spec.Verification.Period)
-	seen := map[string]bool{}
-	for _, endpoint := range in.Spec.Verification.Endpoints {
-		c.WithArgs("--csi-endpoint=" + endpoint.Driver + "=unix://" + endpoint.Socket)
-		directory := path.Dir(endpoint.Socket)
-		if seen[directory] {
-			continue
-		}
-		seen[directory] = true
-		name := fmt.Sprintf("driver-%d", len(seen))
-		pod.WithVolumes(corev1ac.Volume().WithName(name).WithHostPath(
-			corev1ac.HostPathVolumeSource().WithPath(directory).WithType(corev1.HostPathDirectoryOrCreate)))
-		c.WithVolumeMounts(corev1ac.VolumeMount().WithName(name).WithMountPath(directory).WithReadOnly(true))
 	}
 }
 

@@ -65,9 +65,6 @@ func full() volumesv1alpha1.VolumeManagerSpec {
 		KubeletRoot:  "/data/kubelet", RootDirectory: "/data/hawser",
 		Detach: &volumesv1alpha1.DetachDefaults{PodForceDetachAfter: minutes(6), ForgetGoneNodesAfter: minutes(120),
 			ReleaseSetsOnTaints: []string{"example.com/going", "other"}},
-		Verification: &volumesv1alpha1.Verification{Period: minutes(5), Endpoints: []volumesv1alpha1.VerificationEndpoint{
-			{Driver: "a.example", Socket: "/var/lib/csi/a.sock"}, {Driver: "b.example", Socket: "/var/lib/csi/b.sock"},
-			{Driver: "c.example", Socket: "/run/c/csi.sock"}}},
 		LogLevel: volumesv1alpha1.LogDebug,
 		Manager:  volumesv1alpha1.ManagerWorkload{Replicas: ptr.To(int32(3)), Resources: limit},
 		Agent: volumesv1alpha1.AgentWorkload{Resources: limit, MaxUnavailable: ptr.To(intstr.FromInt32(2)),
@@ -83,14 +80,11 @@ func TestEveryFieldReachesItsProgram(t *testing.T) {
 	manager, agent := workloads(t, in)
 	expectArgs(t, manager.Spec.Template, "--attach-mode=Replace", "--pod-intents=true", "--pod-force-detach-after=6m0s",
 		"--forget-gone-nodes-after=2h0m0s", "--release-sets-on-taints=example.com/going,other",
-		"--verify-period=5m0s", "--csi-endpoint=a.example=unix:///var/lib/csi/a.sock",
-		"--csi-endpoint=b.example=unix:///var/lib/csi/b.sock", "--csi-endpoint=c.example=unix:///run/c/csi.sock",
 		"--zap-log-level=debug", "--metrics-cert-dir=/etc/hawser/metrics", "--leader-elect")
 	expectArgs(t, agent.Spec.Template, "--kubelet-dir=/data/kubelet", "--root-dir=/data/hawser", "--driver-timeout=3m0s",
 		"--stats-period=4m0s", "--metrics-bind-address=:19843", "--health-probe-bind-address=127.0.0.1:19844",
 		"--zap-log-level=debug", "--metrics-cert-dir=/etc/hawser/metrics")
-	expectPaths(t, manager.Spec.Template.Spec, map[string]string{"/var/lib/csi": "/var/lib/csi", "/run/c": "/run/c",
-		"/etc/hawser/metrics": "Secret metrics-tls"})
+	expectPaths(t, manager.Spec.Template.Spec, map[string]string{"/etc/hawser/metrics": "Secret metrics-tls"})
 	expectPaths(t, agent.Spec.Template.Spec, map[string]string{"/data/kubelet": "/data/kubelet",
 		"/data/hawser": "/data/hawser", "/dev": "/dev", "/etc/hawser/metrics": "Secret metrics-tls"})
 	if *manager.Spec.Replicas != 3 || agent.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable.IntValue() != 2 {
@@ -130,7 +124,7 @@ func expectArgs(t *testing.T, template corev1.PodTemplateSpec, want ...string) {
 	names := map[string]bool{}
 	for _, arg := range args {
 		name, _, _ := strings.Cut(arg, "=")
-		if names[name] && name != "--csi-endpoint" {
+		if names[name] {
 			t.Errorf("%s has %s twice: %v", template.Spec.ServiceAccountName, name, args)
 		}
 		names[name] = true
@@ -226,7 +220,7 @@ func TestAnAdoptedSpecRendersTheSameWorkloads(t *testing.T) {
 			in := input()
 			in.Spec = spec
 			// These are not flags, or need more than a flag. They are the administrator's to set again.
-			in.Spec.Verification, in.Spec.MetricsCertificateSecret = nil, ""
+			in.Spec.MetricsCertificateSecret = ""
 			in.Spec.Manager.Resources, in.Spec.Agent.Resources, in.Spec.Agent.MaxUnavailable = nil, nil, nil
 			manager, agent := workloads(t, in)
 			in.Spec = Adopted(manager, agent)

@@ -25,7 +25,7 @@ type sidecar struct {
 func (o Options) StartAttacher() error {
 	return o.startSidecar(sidecar{
 		name: AttacherAccount, program: AttacherAccount, socket: o.AttacherSocket,
-		args: []string{"--worker-threads=64"},
+		args: append([]string{"--worker-threads=64"}, o.AttacherArgs...),
 	})
 }
 

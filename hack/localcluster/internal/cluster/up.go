@@ -55,6 +55,8 @@ type Options struct {
 	ControllerSockets map[string]string
 	// AttacherSocket is the driver that the external-attacher serves, if any.
 	AttacherSocket string
+	// AttacherArgs are added to its default arguments.
+	AttacherArgs []string
 	// Manifests are files, directories or kustomizations to apply at the end.
 	Manifests []string
 	Out       io.Writer

@@ -6,7 +6,9 @@ SPDX-License-Identifier: Apache-2.0
 package e2e
 
 import (
-	"slices"
+	"bytes"
+	"os"
+	"path/filepath"
 	"testing"
 
 	storagev1 "k8s.io/api/storage/v1"
@@ -63,37 +65,31 @@ func TestAnAttachmentThatIsMarkedNotAttachedStaysMountedAndIsAttachedAgain(t *te
 	}
 }
 
-// TestAVolumeThatWasDetachedInTheBackendIsAttachedAgain works because the manager lists the driver's published volumes.
+// TestAVolumeThatWasDetachedInTheBackendIsAttachedAgain works because the external-attacher lists the driver's volumes.
+// Its log alone shows it, as docs/operate.md reports.
 func TestAVolumeThatWasDetachedInTheBackendIsAttachedAgain(t *testing.T) {
-	args := sys.ManagerArgs
-	sys.ManagerArgs = append(slices.Clone(args), "--verify-period=1s",
-		"--csi-endpoint="+system.DriverName+"=unix://"+sys.ControllerSocket())
-	manage := func() { restart(t, system.Manager, func() error { return sys.StartManager(limited(t)) }) }
-	t.Cleanup(func() {
-		sys.ManagerArgs = args
-		manage()
-	})
+	attach := func(args ...string) {
+		sys.AttacherArgs = args
+		restart(t, system.Attacher, func() error { return sys.StartAttacher(limited(t)) })
+	}
+	t.Cleanup(func() { attach() })
+	attach("--reconcile-sync=10s")
 	v := newVolume(t)
 	name := v.intent(nodeA, func(intent *volumesv1alpha1.VolumeAttachmentIntent) {
 		intent.Spec.DesiredState = volumesv1alpha1.DesiredAttached
 	})
 	v.ready(name)
+	before := &storagev1.VolumeAttachment{}
+	if err := sys.Client.Get(limited(t), client.ObjectKey{Name: v.attachment()}, before); err != nil {
+		t.Fatal(err)
+	}
 	backend, err := store.Open(sys.BackingDir(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The attacher also compares each minute, and publishes again silently. The fault prevents that until Hawser has
-	// seen the loss.
-	fault := v.fault(faults.Fault{Method: "ControllerPublishVolume", Action: faults.Hang})
 	if err := backend.Unpublish(limited(t), v.handle, nodeA); err != nil {
 		t.Fatal(err)
 	}
-	manage()
-	v.await(name, system.HasReason(volumesv1alpha1.ConditionAttached, volumesv1alpha1.ReasonAttachmentLost))
-	if err := sys.AwaitEvent(limited(t), "default", nodeA, "AttachmentLost"); err != nil {
-		t.Error(err)
-	}
-	v.removeFault(fault)
 	if _, err := ledger.Wait(limited(t), sys.BackingDir(), func(entries []ledger.Entry) bool {
 		published := 0
 		for _, e := range entries {
@@ -105,9 +101,19 @@ func TestAVolumeThatWasDetachedInTheBackendIsAttachedAgain(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	v.await(name, system.HasReason(volumesv1alpha1.ConditionAttached, volumesv1alpha1.ReasonAttached))
 	if _, err := backend.Published(v.handle, nodeA); err != nil {
 		t.Error(err)
+	}
+	after := &storagev1.VolumeAttachment{}
+	if err := sys.Client.Get(limited(t), client.ObjectKeyFromObject(before), after); err != nil ||
+		after.ResourceVersion != before.ResourceVersion {
+		t.Errorf("VolumeAttachment %s: version %s, error %v; want version %s, as the attacher does not show what it does",
+			before.Name, after.ResourceVersion, err, before.ResourceVersion)
+	}
+	log, err := os.ReadFile(filepath.Join(sys.Dir, "logs", system.Attacher+".log"))
+	if err != nil || !bytes.Contains(log, []byte("attached status and actual state do not match")) ||
+		!bytes.Contains(log, []byte(before.Name)) {
+		t.Errorf("log of the attacher: error %v, want that it names VolumeAttachment %s", err, before.Name)
 	}
 	// And the node can use it.
 	intent := &volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}

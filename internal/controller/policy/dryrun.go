@@ -12,13 +12,9 @@ import (
 	"slices"
 	"strings"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -28,17 +24,10 @@ import (
 )
 
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=volumeattachments,verbs=list;create;delete
-// +kubebuilder:rbac:groups=volumes.hawser.io,resources=nodevolumestates;volumeattachmentintents,verbs=create
-// +kubebuilder:rbac:groups="",resources=configmaps,namespace=hawser-system,verbs=create
-// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,namespace=hawser-system,verbs=create
+// +kubebuilder:rbac:groups=volumes.hawser.io,resources=volumeattachmentintents,verbs=create
 
-// policy is one of config/admission. Its binding has the same name and the same label.
-type policy struct {
-	name string
-	kind kind
-	// try returns nil when the policy was seen to work.
-	try func(context.Context, trial) error
-}
+// probe is the name of what a dry run would create.
+const probe = "hawser-policy-probe"
 
 // trial is what a try needs.
 type trial struct {
@@ -49,55 +38,8 @@ type trial struct {
 	names []string
 }
 
-// kind of a policy and of its binding.
-type kind [2]schema.GroupVersionKind
-
-var (
-	validating = kindOf("ValidatingAdmissionPolicy")
-	mutating   = kindOf("MutatingAdmissionPolicy")
-)
-
-func kindOf(name string) kind {
-	return kind{admissionv1.SchemeGroupVersion.WithKind(name), admissionv1.SchemeGroupVersion.WithKind(name + "Binding")}
-}
-
-const (
-	hold, finalizer                  = "hawser-hold", "hawser-release-finalizer"
-	locks, declared                  = "hawser-exclusive-locks", "hawser-declared"
-	agentState, agentIntents, leases = "hawser-agent-node-state", "hawser-agent-intents", "hawser-agent-leases"
-
-	// probe is the name of what a dry run would create.
-	probe = "hawser-policy-probe"
-	// agentProbe is a node's name. The policies treat its dry run as that of an agent whose token names no node.
-	agentProbe = "hawser-agent-probe"
-)
-
-// policies that have to be in force. A dry run of the manager is refused as anybody's request is.
-var policies = []policy{
-	{hold, validating, tryHold},
-	{finalizer, mutating, tryFinalizer},
-	{locks, validating, refused(
-		&corev1.ConfigMap{ObjectMeta: installed(volumesv1alpha1.ExclusiveLocksPrefix + "probe")},
-	)},
-	{declared, validating, refused(&volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{
-		Name: probe, Annotations: map[string]string{volumesv1alpha1.DeclaredReleasedPrefix + "probe": "probe"},
-	}})},
-	{agentState, validating, refused(
-		&volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: agentProbe}},
-	)},
-	{agentIntents, validating, refused(intent(agentProbe))},
-	{leases, validating, refused(&coordinationv1.Lease{ObjectMeta: installed(agentProbe)})},
-}
-
 // errNotInForce: the answer shows that the policy does not work.
 var errNotInForce = errors.New("it does not act on a dry run of what it is for")
-
-// refused tries whether the creation of object is refused.
-func refused(object client.Object) func(context.Context, trial) error {
-	return func(ctx context.Context, t trial) error {
-		return t.expectRefused(t.dryRun.Create(ctx, object.DeepCopyObject().(client.Object)))
-	}
-}
 
 // expectRefused returns nil where err is the policy's own refusal. One that cannot be evaluated refuses too, as
 // Invalid.
@@ -140,7 +82,7 @@ func tryHold(ctx context.Context, t trial) error {
 
 // tryFinalizer tries whether an intent gets its finalizer when it is created.
 func tryFinalizer(ctx context.Context, t trial) error {
-	object := intent(probe)
+	object := intent()
 	if err := t.dryRun.Create(ctx, object); err != nil {
 		return fmt.Errorf("the dry run failed: %w", err)
 	}
@@ -148,10 +90,6 @@ func tryFinalizer(ctx context.Context, t trial) error {
 		return errNotInForce
 	}
 	return nil
-}
-
-func installed(name string) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Namespace: install.Namespace(), Name: name}
 }
 
 func attachment() *storagev1.VolumeAttachment {
@@ -164,9 +102,9 @@ func attachment() *storagev1.VolumeAttachment {
 	}
 }
 
-func intent(name string) *volumesv1alpha1.VolumeAttachmentIntent {
+func intent() *volumesv1alpha1.VolumeAttachmentIntent {
 	return &volumesv1alpha1.VolumeAttachmentIntent{
-		ObjectMeta: installed(name),
+		ObjectMeta: metav1.ObjectMeta{Namespace: install.Namespace(), Name: probe},
 		Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{
 			NodeName: probe,
 			Volume: volumesv1alpha1.VolumeSource{
