@@ -88,39 +88,39 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 		return fmt.Errorf("adding the listener: %w", err)
 	}
 	locks := exclusive.New(mgr.GetClient(), mgr.GetAPIReader(), o.Clock, work)
-	for name, controller := range map[string]interface {
+	for _, controller := range []interface {
 		Register(ctrl.Manager) error
 	}{
-		"intent": &intent.Controller{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Reporter: reporter},
-		"intent set": &intentset.Controller{
+		&intent.Controller{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Reporter: reporter},
+		&intentset.Controller{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: o.Clock,
 			ReleaseTaints: o.ReleaseSetsOnTaints,
 		},
-		"claim": &claim.Controller{Client: mgr.GetClient(), Limiter: work, Events: events},
-		"node": &node.Controller{
+		&claim.Controller{Client: mgr.GetClient(), Limiter: work, Events: events},
+		&node.Controller{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Tracker: tracker, Writer: writer,
 			Observations: observations, Replace: replace, Events: events, Clock: o.Clock, ForgetAfter: o.ForgetGoneNodesAfter,
 		},
-		"attachment": &attachment.Controller{
+		&attachment.Controller{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Writer: writer,
 			Observations: observations, Reporter: reporter,
 			Locks: locks, Tracker: tracker, Events: events, Clock: o.Clock,
 			Lister: volumesattached.New(mgr.GetClient(), mgr.GetAPIReader(), writer, work), Limiter: work, Replace: replace,
 			Policies: o.Policies,
 		},
-		"declarations": &node.Declarations{Client: mgr.GetClient(), Writer: writer, Events: events},
-		"pod": &pod.Controller{
+		&node.Declarations{Client: mgr.GetClient(), Writer: writer, Events: events},
+		&pod.Controller{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Limiter: work, Events: events, Clock: o.Clock,
 			Enabled: o.PodIntents, ForceDetachAfter: o.ForceDetachAfter,
 		},
-		"placement": &placement.Controller{
+		&placement.Controller{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Locks: locks, Events: events, Clock: o.Clock,
 		},
-		"secret access": &secretaccess.Controller{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events},
-		"node health":   &nodehealth.Controller{Client: mgr.GetClient()},
+		&secretaccess.Controller{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events},
+		&nodehealth.Controller{Client: mgr.GetClient()},
 	} {
 		if err := controller.Register(mgr); err != nil {
-			return fmt.Errorf("registering %s: %w", name, err)
+			return fmt.Errorf("registering %T: %w", controller, err)
 		}
 	}
 	return nil
