@@ -120,18 +120,18 @@ func run(ctx context.Context, o options) error {
 
 // watchPolicies adds the check of the admission policies. Metrics and readiness of the manager report whether the
 // policies are in force.
-func watchPolicies(mgr manager.Manager, now clock.PassiveClock) (*policy.Gate, error) {
-	gate := policy.New(now)
-	if err := gate.Register(mgr); err != nil {
+func watchPolicies(mgr manager.Manager, now clock.PassiveClock) (*policy.Checker, error) {
+	policies := policy.New(now)
+	if err := policies.Register(mgr); err != nil {
 		return nil, fmt.Errorf("registering the check of the admission policies: %w", err)
 	}
-	if err := ctrlmetrics.Registry.Register(gate); err != nil {
+	if err := ctrlmetrics.Registry.Register(policies); err != nil {
 		return nil, fmt.Errorf("registering the metric of the admission policies: %w", err)
 	}
-	if err := mgr.AddReadyzCheck("admission-policies", gate.Ready); err != nil {
+	if err := mgr.AddReadyzCheck("admission-policies", policies.Ready); err != nil {
 		return nil, fmt.Errorf("adding the readiness check: %w", err)
 	}
-	return gate, nil
+	return policies, nil
 }
 
 // cacheReply is how long a probe waits for a cache that is being filled. The kubelet waits for a second.

@@ -22,13 +22,13 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/inflight"
 	"github.com/hawser-io/hawser/internal/controller/intent"
 	"github.com/hawser-io/hawser/internal/controller/intentset"
+	"github.com/hawser-io/hawser/internal/controller/intentstatus"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/node"
 	"github.com/hawser-io/hawser/internal/controller/nodehealth"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/controller/placement"
 	"github.com/hawser-io/hawser/internal/controller/pod"
-	"github.com/hawser-io/hawser/internal/controller/report"
 	"github.com/hawser-io/hawser/internal/controller/secretaccess"
 	"github.com/hawser-io/hawser/internal/controller/volumesattached"
 )
@@ -69,7 +69,7 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	}
 	events := mgr.GetEventRecorder("hawser")
 	replace := o.AttachMode == Replace
-	reporter := &report.Reporter{Client: mgr.GetClient(), Events: events, Clock: o.Clock}
+	reporter := &intentstatus.Reporter{Client: mgr.GetClient(), Events: events, Clock: o.Clock}
 	work := inflight.New(attachment.InFlight)
 	writer := nodestate.New(mgr.GetClient(), mgr.GetAPIReader(), work)
 	observations := nodestate.NewOfStatus(mgr.GetClient(), mgr.GetAPIReader(), work)

@@ -16,7 +16,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/attachment"
-	"github.com/hawser-io/hawser/internal/controller/report"
+	"github.com/hawser-io/hawser/internal/controller/intentstatus"
 )
 
 // anAttachmentMarkedAsDetachedIsReportedUntilItIsAttachedAgain: by the attacher or by a user.
@@ -31,7 +31,7 @@ func anAttachmentMarkedAsDetachedIsReportedUntilItIsAttachedAgain(t *testing.T, 
 	w.changeStatus(t, va, func() { va.Status.Attached = false })
 	w.reason(t, intent, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonAttachmentLost)
 	w.reason(t, intent, volumesv1alpha1.ConditionReady, metav1.ConditionFalse, volumesv1alpha1.ReasonAttachmentLost)
-	w.awaitIntentEvent(t, intent, report.EventFailedAttach)
+	w.awaitIntentEvent(t, intent, intentstatus.EventFailedAttach)
 	w.changeStatus(t, va, func() {
 		va.Status.AttachError = &storagev1.VolumeError{Time: metav1.Now(), Message: "the array is on fire"}
 	})

@@ -49,7 +49,7 @@ type managerOptions struct {
 	// releaseTaints are the taints on which sets let a Node go.
 	releaseTaints []string
 	// policies is for a manager that has its own account and checks whether its admission policies are in force.
-	policies *policy.Gate
+	policies *policy.Checker
 	// metrics of the manager go here, if anywhere.
 	metrics prometheus.Registerer
 }

@@ -123,7 +123,7 @@ func (w *world) notAttached(t *testing.T, claim, node string) {
 }
 
 // expectGate checks the readiness and the metric: one policy or none is reported as not in force.
-func expectGate(t *testing.T, gate *policy.Gate, missing string, ready bool) {
+func expectGate(t *testing.T, gate *policy.Checker, missing string, ready bool) {
 	t.Helper()
 	if err := gate.Ready(nil); (err == nil) != ready || !ready && !strings.Contains(err.Error(), missing) {
 		t.Errorf("readiness: error %v, want none: %t, or one that names %q", err, ready, missing)

@@ -23,12 +23,14 @@ import (
 
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=volumeattachments,verbs=get;create;patch;delete
 
-// gate keeps the controller within the nodes' limits.
-func (c *Controller) gate() capacity.Gate { return capacity.Gate{Client: c.Client, Limits: &c.limits} }
+// counter keeps the controller within the nodes' limits.
+func (c *Controller) counter() capacity.Counter {
+	return capacity.Counter{Client: c.Client, Limits: &c.limits}
+}
 
 // attach creates the attachment where the node has capacity for it.
 func (c *Controller) attach(ctx context.Context, f *decision.Facts, n *decision.Node) error {
-	return c.gate().Attach(ctx, f, n, c.createAttachment)
+	return c.counter().Attach(ctx, f, n, c.createAttachment)
 }
 
 // createAttachment makes the attachment under upstream's name, held from the start. The driver's attacher carries it

@@ -22,7 +22,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
-	"github.com/hawser-io/hawser/internal/controller/report"
+	"github.com/hawser-io/hawser/internal/controller/intentstatus"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 )
 
@@ -32,7 +32,7 @@ func onlyCached(t *testing.T, objects ...client.Object) *Controller {
 	c, _, api := overAPI(t)
 	api.Show(objects...)
 	connect(c, api.Client, unread{t})
-	c.Reporter = &report.Reporter{Client: api.Client, Clock: c.Clock}
+	c.Reporter = &intentstatus.Reporter{Client: api.Client, Clock: c.Clock}
 	return c
 }
 

@@ -39,10 +39,10 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/batch"
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
 	"github.com/hawser-io/hawser/internal/controller/inflight"
+	"github.com/hawser-io/hawser/internal/controller/intentstatus"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/controller/outage"
-	"github.com/hawser-io/hawser/internal/controller/report"
 	"github.com/hawser-io/hawser/internal/controller/volumesattached"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
@@ -83,7 +83,7 @@ type Controller struct {
 	Replace bool
 	// Policies without which nothing new is attached.
 	Policies Policies
-	Reporter *report.Reporter
+	Reporter *intentstatus.Reporter
 	Tracker  *liveness.Tracker
 	Events   events.EventRecorder
 	Clock    clock.PassiveClock
@@ -166,7 +166,7 @@ func (c *Controller) prepare(ctx context.Context, f *decision.Facts) error {
 		for _, i := range n.Wanted {
 			c.Reporter.Saw(i.Object)
 		}
-		if err := c.gate().Queue(ctx, f, n); err != nil {
+		if err := c.counter().Queue(ctx, f, n); err != nil {
 			return err
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 	"github.com/hawser-io/hawser/internal/controller/index"
-	"github.com/hawser-io/hawser/internal/controller/report"
+	"github.com/hawser-io/hawser/internal/controller/intentstatus"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 )
 
@@ -54,7 +54,7 @@ func TestAnIntentThatIsPinnedWhileIntentsAreListedIsFound(t *testing.T) {
 				intent.Status.UniqueVolumeName = test.volume
 			}
 			c, _, api := overAPI(t, pv, intent)
-			c.Reporter = &report.Reporter{Client: c.Client, Clock: c.Clock}
+			c.Reporter = &intentstatus.Reporter{Client: c.Client, Clock: c.Clock}
 			c.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
 				List: func(ctx context.Context, w client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 					if err := w.List(ctx, list, opts...); err != nil || !test.between {

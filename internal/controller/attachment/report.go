@@ -16,7 +16,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
-	"github.com/hawser-io/hawser/internal/controller/report"
+	"github.com/hawser-io/hawser/internal/controller/intentstatus"
 	"github.com/hawser-io/hawser/internal/controller/resolve"
 	"github.com/hawser-io/hawser/internal/handshake"
 	"github.com/hawser-io/hawser/internal/metrics"
@@ -140,7 +140,7 @@ func (c *Controller) report(ctx context.Context, f *decision.Facts) (time.Durati
 			if found == nil {
 				continue
 			}
-			failures = append(failures, c.Reporter.Write(ctx, i.Object, report.Found{Result: i.Result, Attached: found}))
+			failures = append(failures, c.Reporter.Write(ctx, i.Object, intentstatus.Found{Result: i.Result, Attached: found}))
 			if found.Reason != volumesv1alpha1.ReasonTooManyUses { // one author may have thousands that wait
 				wait = sooner(wait, c.Reporter.Remind(i.Object, found.Reason, found.Message))
 			}
@@ -166,7 +166,7 @@ func (c *Controller) reportWanted(
 	if result.OK && n.State.Entry.State != handshake.Attached && f.PolicyMissing != "" {
 		result = resolve.PolicyMissing(f.PolicyMissing)
 	}
-	write := report.Found{Result: result, Attached: found}
+	write := intentstatus.Found{Result: result, Attached: found}
 	if i.Result.OK && c.mayPin(f, i) {
 		write.Pins = &i.Result.Pins
 	}

@@ -23,7 +23,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
-	"github.com/hawser-io/hawser/internal/controller/report"
+	"github.com/hawser-io/hawser/internal/controller/intentstatus"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
@@ -58,7 +58,7 @@ func TestOnlyOneOfTwoLeadersPinsItsIntentOfASingleUser(t *testing.T) {
 		Locks: exclusive.New(first.Client, first.Reader, now, nil), ownWrites: ownWrites{clock: now},
 	}
 	for _, c := range []*Controller{first, second} {
-		c.Reporter = &report.Reporter{Client: c.Client, Clock: now, Events: events.NewFakeRecorder(10)}
+		c.Reporter = &intentstatus.Reporter{Client: c.Client, Clock: now, Events: events.NewFakeRecorder(10)}
 	}
 	for _, o := range []client.Object{n1.Wanted[0].Object, n2.Wanted[0].Object} {
 		if err := first.Reader.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {

@@ -23,7 +23,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/controllertest"
-	"github.com/hawser-io/hawser/internal/controller/report"
+	"github.com/hawser-io/hawser/internal/controller/intentstatus"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 )
 
@@ -77,7 +77,7 @@ func TestAnIntentBeyondTheLimitWaitsForTheEndOfAnotherOne(t *testing.T) {
 	const most = volumesv1alpha1.MaxUses
 	c, now, api := overAPI(t, crowd(most+2)...)
 	recorder := events.NewFakeRecorder(2 * most)
-	c.Events, c.Reporter = recorder, &report.Reporter{Client: c.Client, Clock: now, Events: recorder}
+	c.Events, c.Reporter = recorder, &intentstatus.Reporter{Client: c.Client, Clock: now, Events: recorder}
 	name := volume.UniqueNameOf(persistentVolume())
 	pass := func() {
 		t.Helper()

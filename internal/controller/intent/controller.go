@@ -28,7 +28,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/backoff"
 	"github.com/hawser-io/hawser/internal/controller/claim"
-	"github.com/hawser-io/hawser/internal/controller/report"
+	"github.com/hawser-io/hawser/internal/controller/intentstatus"
 	"github.com/hawser-io/hawser/internal/controller/resolve"
 )
 
@@ -40,7 +40,7 @@ type Controller struct {
 	Client client.Client
 	// Reader reads live.
 	Reader   client.Reader
-	Reporter *report.Reporter
+	Reporter *intentstatus.Reporter
 }
 
 // Register adds the controller to the manager.

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
-	"github.com/hawser-io/hawser/internal/controller/report"
+	"github.com/hawser-io/hawser/internal/controller/intentstatus"
 	"github.com/hawser-io/hawser/internal/controller/resolve"
 )
 
@@ -26,7 +26,7 @@ func (c *Controller) report(
 	if err != nil {
 		return err
 	}
-	return c.Reporter.Write(ctx, cached, report.Found{Result: r, Unreachable: unreachable})
+	return c.Reporter.Write(ctx, cached, intentstatus.Found{Result: r, Unreachable: unreachable})
 }
 
 // unreachable returns what the node's state says of its unreachable agent; empty while it is heard.

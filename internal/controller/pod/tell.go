@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/hawser-io/hawser/internal/controller/report"
+	"github.com/hawser-io/hawser/internal/controller/intentstatus"
 )
 
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
@@ -88,7 +88,7 @@ func (c *Controller) tell(
 		}
 		if real {
 			// The API server takes notes of up to 1024 bytes.
-			c.Events.Eventf(regarding(pod, p.volume), nil, corev1.EventTypeWarning, report.EventFailedAttach, p.reason,
+			c.Events.Eventf(regarding(pod, p.volume), nil, corev1.EventTypeWarning, intentstatus.EventFailedAttach, p.reason,
 				"volume %s: %.900s", p.volume, p.message)
 		}
 	}

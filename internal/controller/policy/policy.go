@@ -7,13 +7,13 @@ SPDX-License-Identifier: Apache-2.0
 //
 // That they exist is not enough: a binding may only warn, and a policy may spare some requests. So the manager compares
 // each policy and each binding with what this release ships. An API server takes up a change a moment after it was
-// written. So a change that the watch reports closes the gate at once, and opens it no earlier than settle later.
+// written. So the policies count as missing from a change that the watch reports until settle later, at least.
 //
 // That they are as shipped does not show that an API server uses them. So one policy of each kind is tried with a dry
 // run of what it is for: the hold, on which attach mode Coexist relies, and the finalizer of intents.
 //
 // A second installation has locks of exclusive volumes of its own. Under another name it has policies of its own too,
-// so two of one kind close the gate. Under the same name it takes the roles of the first one away.
+// so of two of one kind neither counts. Under the same name it takes the roles of the first one away.
 package policy
 
 import (
@@ -69,8 +69,8 @@ const (
 	hold, finalizer = "hawser-hold", "hawser-release-finalizer"
 )
 
-// Gate reports whether the policies are in force.
-type Gate struct {
+// Checker reports whether the policies are in force.
+type Checker struct {
 	clock   clock.PassiveClock
 	reader  client.Reader
 	dryRun  client.Client
@@ -90,21 +90,21 @@ type Gate struct {
 	missing map[string]string
 }
 
-// New returns a gate. It is closed until the policies have been checked.
-func New(c clock.PassiveClock) *Gate {
-	g := &Gate{clock: c, changed: make(chan event.GenericEvent, 1), policies: policies, missing: map[string]string{}}
-	for _, p := range g.policies {
-		g.missing[p.name] = "the manager has not checked it yet"
+// New returns a checker. All policies are missing until they have been checked.
+func New(now clock.PassiveClock) *Checker {
+	c := &Checker{clock: now, changed: make(chan event.GenericEvent, 1), policies: policies, missing: map[string]string{}}
+	for _, p := range c.policies {
+		c.missing[p.name] = "the manager has not checked it yet"
 	}
-	return g
+	return c
 }
 
 // Missing says why the policies are not known to be in force; empty while they are.
-func (g *Gate) Missing() string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, p := range g.policies {
-		if why := g.missing[p.name]; why != "" {
+func (c *Checker) Missing() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.policies {
+		if why := c.missing[p.name]; why != "" {
 			return fmt.Sprintf("admission policy %s is not known to be in force: %s", p.name, why)
 		}
 	}
@@ -112,30 +112,30 @@ func (g *Gate) Missing() string {
 }
 
 // Changed has an event when Missing may have another answer. It has one reader.
-func (g *Gate) Changed() <-chan event.GenericEvent { return g.changed }
+func (c *Checker) Changed() <-chan event.GenericEvent { return c.changed }
 
 // Ready is a readiness check.
-func (g *Gate) Ready(*http.Request) error {
-	if missing := g.Missing(); missing != "" {
+func (c *Checker) Ready(*http.Request) error {
+	if missing := c.Missing(); missing != "" {
 		return errors.New(missing)
 	}
 	return nil
 }
 
-// Register adds the gate to the manager. It works in a manager that does not lead too, because each manager reports
+// Register adds the checker to the manager. It works in a manager that does not lead too, because each manager reports
 // its readiness.
-func (g *Gate) Register(mgr manager.Manager) error {
+func (c *Checker) Register(mgr manager.Manager) error {
 	// The manager's client reads unstructured objects live.
-	g.reader, g.dryRun = mgr.GetCache(), client.NewDryRunClient(mgr.GetClient())
-	kinds, err := g.restrict(mgr.GetRESTMapper())
+	c.reader, c.dryRun = mgr.GetCache(), client.NewDryRunClient(mgr.GetClient())
+	kinds, err := c.restrict(mgr.GetRESTMapper())
 	if err != nil {
 		return err
 	}
-	if g.shipped, err = load(); err != nil {
+	if c.shipped, err = load(); err != nil {
 		return err
 	}
 	named := func(o client.Object) bool {
-		return slices.ContainsFunc(g.policies, func(p policy) bool { return p.name == o.GetLabels()[label] })
+		return slices.ContainsFunc(c.policies, func(p policy) bool { return p.name == o.GetLabels()[label] })
 	}
 	ours := predicate.NewPredicateFuncs(named)
 	ours.UpdateFunc = func(e event.UpdateEvent) bool { return named(e.ObjectOld) || named(e.ObjectNew) }
@@ -152,13 +152,13 @@ func (g *Gate) Register(mgr manager.Manager) error {
 	}
 	return b.WatchesRawSource(source.Func(atStart)).
 		WithOptions(controller.Options{RateLimiter: backoff.Limiter(), NeedLeaderElection: ptr.To(false)}).
-		Complete(g)
+		Complete(c)
 }
 
 // restrict leaves out the policies that the API server cannot have, and returns the kinds of the others. Before
 // Kubernetes 1.36 there is no MutatingAdmissionPolicy of version v1. The manager itself then sets the finalizer of each
 // intent (package intent) and attaches only after that, with or without this policy.
-func (g *Gate) restrict(mapper meta.RESTMapper) ([]kind, error) {
+func (c *Checker) restrict(mapper meta.RESTMapper) ([]kind, error) {
 	kinds := []kind{validating}
 	_, err := mapper.RESTMapping(mutating[0].GroupKind(), mutating[0].Version)
 	switch {
@@ -167,59 +167,59 @@ func (g *Gate) restrict(mapper meta.RESTMapper) ([]kind, error) {
 	case !meta.IsNoMatchError(err):
 		return nil, fmt.Errorf("asking if the API server has %s: %w", mutating[0].Kind, err)
 	}
-	g.policies = slices.DeleteFunc(slices.Clone(g.policies), func(p policy) bool { return p.kind == mutating })
-	delete(g.missing, finalizer)
+	c.policies = slices.DeleteFunc(slices.Clone(c.policies), func(p policy) bool { return p.kind == mutating })
+	delete(c.missing, finalizer)
 	return kinds, nil
 }
 
-// atStart wakes the gate also where there is no policy that a watch could show.
+// atStart has the policies checked also where there is no policy that a watch could show.
 func atStart(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	q.Add(reconcile.Request{})
 	return nil
 }
 
-// Reconcile closes the gate when a policy is gone or has changed. It opens the gate once each policy is as shipped, and
-// those with a dry run were seen to work after that.
-func (g *Gate) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-	version, missing, err := g.observe(ctx)
+// Reconcile reports what is missing when a policy is gone or has changed. Nothing is once each policy is as shipped,
+// and those with a dry run were seen to work after that.
+func (c *Checker) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	version, missing, err := c.observe(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if version != g.version {
-		g.version, g.since = version, g.clock.Now()
+	if version != c.version {
+		c.version, c.since = version, c.clock.Now()
 	}
 	if len(missing) > 0 {
-		g.report(ctx, missing)
+		c.report(ctx, missing)
 		return reconcile.Result{}, nil
 	}
-	if left := settle - g.clock.Since(g.since); left > 0 {
-		for _, p := range g.policies {
+	if left := settle - c.clock.Since(c.since); left > 0 {
+		for _, p := range c.policies {
 			missing[p.name] = "it is new or has changed, and the API server takes it up in a moment"
 		}
-		g.report(ctx, missing)
+		c.report(ctx, missing)
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
-	err = g.try(ctx)
+	err = c.try(ctx)
 	return reconcile.Result{RequeueAfter: wait.Jitter(period, 0.2)}, err
 }
 
 // observe returns which version of the policies and their bindings the cache has, and which policies are missing or
 // weakened.
-func (g *Gate) observe(ctx context.Context) (version string, missing map[string]string, err error) {
-	missing, g.installed = map[string]string{}, map[string][]string{}
-	for _, p := range g.policies {
+func (c *Checker) observe(ctx context.Context) (version string, missing map[string]string, err error) {
+	missing, c.installed = map[string]string{}, map[string][]string{}
+	for _, p := range c.policies {
 		var problems []string
 		for i, gvk := range p.kind {
-			objects, err := g.labelled(ctx, gvk, p.name)
+			objects, err := c.labelled(ctx, gvk, p.name)
 			if err != nil {
 				return "", nil, err
 			}
 			for _, object := range objects {
 				version += fmt.Sprintf("%s %d, ", object.GetUID(), object.GetGeneration())
 				if i == 0 {
-					g.installed[p.name] = append(g.installed[p.name], object.GetName())
+					c.installed[p.name] = append(c.installed[p.name], object.GetName())
 				}
-				if where := g.shipped.weakened(p, object, g.installed[p.name]); len(where) > 0 {
+				if where := c.shipped.weakened(p, object, c.installed[p.name]); len(where) > 0 {
 					problems = append(problems, fmt.Sprintf("%s %s is not as this release ships it: %s", gvk.Kind,
 						object.GetName(), strings.Join(where, ", ")))
 				}
@@ -241,12 +241,12 @@ func (g *Gate) observe(ctx context.Context) (version string, missing map[string]
 }
 
 // labelled returns the objects that carry the policy's label and are not being deleted, in the order of their names.
-func (g *Gate) labelled(
+func (c *Checker) labelled(
 	ctx context.Context, gvk schema.GroupVersionKind, policy string,
 ) ([]unstructured.Unstructured, error) {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
-	if err := g.reader.List(ctx, list, client.MatchingLabels{label: policy}); err != nil {
+	if err := c.reader.List(ctx, list, client.MatchingLabels{label: policy}); err != nil {
 		return nil, fmt.Errorf("listing each %s of policy %s: %w", gvk.Kind, policy, err)
 	}
 	objects := slices.DeleteFunc(slices.Clone(list.Items), func(o unstructured.Unstructured) bool {
@@ -256,15 +256,15 @@ func (g *Gate) labelled(
 	return objects, nil
 }
 
-// try sends the dry runs. What could not be tried leaves an open gate open: that nothing has changed is still known.
-func (g *Gate) try(ctx context.Context) error {
-	missing, open := map[string]string{}, g.Missing() == ""
+// try sends the dry runs. What could not be tried leaves things as they are: that nothing has changed is still known.
+func (c *Checker) try(ctx context.Context) error {
+	missing, open := map[string]string{}, c.Missing() == ""
 	var failures []error
-	for _, p := range g.policies {
+	for _, p := range c.policies {
 		if p.try == nil {
 			continue
 		}
-		err := p.try(ctx, trial{dryRun: g.dryRun, reader: g.reader, names: g.installed[p.name]})
+		err := p.try(ctx, trial{dryRun: c.dryRun, reader: c.reader, names: c.installed[p.name]})
 		if err == nil {
 			continue
 		}
@@ -273,23 +273,23 @@ func (g *Gate) try(ctx context.Context) error {
 			missing[p.name] = err.Error()
 		}
 	}
-	g.report(ctx, missing)
+	c.report(ctx, missing)
 	return errors.Join(failures...)
 }
 
 // report passes the result on to everything that waits.
-func (g *Gate) report(ctx context.Context, missing map[string]string) {
-	before := g.Missing()
-	g.mu.Lock()
-	g.missing = missing
-	g.mu.Unlock()
-	after := g.Missing()
+func (c *Checker) report(ctx context.Context, missing map[string]string) {
+	before := c.Missing()
+	c.mu.Lock()
+	c.missing = missing
+	c.mu.Unlock()
+	after := c.Missing()
 	if before == after {
 		return
 	}
 	ctrl.LoggerFrom(ctx).Info("checked the admission policies", "missing", after)
 	select {
-	case g.changed <- event.GenericEvent{Object: &metav1.PartialObjectMetadata{}}:
+	case c.changed <- event.GenericEvent{Object: &metav1.PartialObjectMetadata{}}:
 	default: // There is one already that was not read yet.
 	}
 }
@@ -299,18 +299,18 @@ var inForce = prometheus.NewDesc("hawser_admission_policy_in_force",
 		"Each manager has it, also one that does not lead. There is none for a policy that the API server cannot have.",
 	[]string{"policy"}, nil)
 
-var _ prometheus.Collector = (*Gate)(nil)
+var _ prometheus.Collector = (*Checker)(nil)
 
 // Describe is part of a prometheus.Collector.
-func (g *Gate) Describe(descs chan<- *prometheus.Desc) { descs <- inForce }
+func (c *Checker) Describe(descs chan<- *prometheus.Desc) { descs <- inForce }
 
 // Collect is part of a prometheus.Collector.
-func (g *Gate) Collect(metrics chan<- prometheus.Metric) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, p := range g.policies {
+func (c *Checker) Collect(metrics chan<- prometheus.Metric) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.policies {
 		value := 1.0
-		if g.missing[p.name] != "" {
+		if c.missing[p.name] != "" {
 			value = 0
 		}
 		metrics <- prometheus.MustNewConstMetric(inForce, prometheus.GaugeValue, value, p.name)

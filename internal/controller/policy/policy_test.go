@@ -31,14 +31,14 @@ import (
 
 // cluster is an API server with the policies installed. The test plays what they do: a real one is late too.
 type cluster struct {
-	t     *testing.T
-	gate  *Gate
-	clock *clocktesting.FakePassiveClock
+	t       *testing.T
+	checker *Checker
+	clock   *clocktesting.FakePassiveClock
 	// admission is nil while every policy acts, and otherwise the answer to every dry run.
 	admission func() error
 	// deletes, if not nil, is the answer to deletes.
 	deletes func() error
-	// real requests, which the gate must never send.
+	// real requests, which the checker must never send.
 	real int
 	client.Client
 }
@@ -74,8 +74,8 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 		},
 	})
 	c.Client = base
-	c.gate = New(c.clock)
-	c.gate.reader, c.gate.dryRun, c.gate.shipped = base, client.NewDryRunClient(tried), specs
+	c.checker = New(c.clock)
+	c.checker.reader, c.checker.dryRun, c.checker.shipped = base, client.NewDryRunClient(tried), specs
 	return c
 }
 
@@ -101,7 +101,7 @@ func (c *cluster) change(gvk schema.GroupVersionKind, name string, change func(s
 	}
 }
 
-// open lets the gate open, and fails the test if it does not.
+// open lets the checker open, and fails the test if it does not.
 func (c *cluster) open() {
 	c.t.Helper()
 	c.reconcile()
@@ -131,17 +131,17 @@ func (c *cluster) answer(o client.Object) error {
 // reconcile returns what is missing after it, and when it is to come again.
 func (c *cluster) reconcile() (string, time.Duration) {
 	c.t.Helper()
-	result, err := c.gate.Reconcile(c.t.Context(), reconcile.Request{})
+	result, err := c.checker.Reconcile(c.t.Context(), reconcile.Request{})
 	if err != nil {
 		c.t.Log(err)
 	}
-	return c.gate.Missing(), result.RequeueAfter
+	return c.checker.Missing(), result.RequeueAfter
 }
 
 func (c *cluster) expect(when, missing string) {
 	c.t.Helper()
 	if got, _ := c.reconcile(); missing == "" && got != "" || !strings.Contains(got, missing) {
-		c.t.Errorf("%s the gate misses %q, want %q", when, got, missing)
+		c.t.Errorf("%s the checker misses %q, want %q", when, got, missing)
 	}
 }
 
@@ -164,12 +164,12 @@ func TestAWeakenedPolicyClosesTheGateAtOnceAndUntilItIsPutBack(t *testing.T) {
 
 func TestAChangeClosesTheGateAlthoughTheAPIServerStillRefuses(t *testing.T) {
 	c := newCluster(t)
-	if c.gate.Missing() == "" {
-		t.Error("a new gate is open, want it closed")
+	if c.checker.Missing() == "" {
+		t.Error("a new checker is open, want it closed")
 	}
 	missing, again := c.reconcile()
 	if missing == "" || again != settle {
-		t.Errorf("a new gate misses %q and checks again in %s, want it closed and %s", missing, again, settle)
+		t.Errorf("a new checker misses %q and checks again in %s, want it closed and %s", missing, again, settle)
 	}
 	c.clock.SetTime(c.clock.Now().Add(settle))
 	c.expect("once all were tried", "")
@@ -246,11 +246,11 @@ func TestWithoutMutatingPoliciesTheOthersAreChecked(t *testing.T) {
 		mapper.Add(gvk, meta.RESTScopeRoot)
 	}
 	c := newCluster(t)
-	kinds, err := c.gate.restrict(mapper)
+	kinds, err := c.checker.restrict(mapper)
 	if err != nil || !slices.Equal(kinds, []kind{validating}) {
 		t.Fatalf("kinds without mutating policies: %v, error %v; want the validating ones alone", kinds, err)
 	}
-	if got := c.gate.policies; len(got) != len(policies)-1 ||
+	if got := c.checker.policies; len(got) != len(policies)-1 ||
 		slices.ContainsFunc(got, func(p policy) bool { return p.name == finalizer }) {
 		t.Errorf("policies without mutating ones: %v, want all but %s", got, finalizer)
 	}
@@ -267,10 +267,10 @@ func TestMutatingPoliciesAreCheckedWhereTheAPIServerHasThem(t *testing.T) {
 	for _, gvk := range mutating {
 		mapper.Add(gvk, meta.RESTScopeRoot)
 	}
-	gate := New(clocktesting.NewFakePassiveClock(time.Unix(1000, 0)))
-	kinds, err := gate.restrict(mapper)
-	if err != nil || !slices.Equal(kinds, []kind{validating, mutating}) || len(gate.policies) != len(policies) {
-		t.Errorf("kinds %v, policies %v, error %v; want both kinds and %d policies", kinds, gate.policies, err, len(policies))
+	checker := New(clocktesting.NewFakePassiveClock(time.Unix(1000, 0)))
+	kinds, err := checker.restrict(mapper)
+	if err != nil || !slices.Equal(kinds, []kind{validating, mutating}) || len(checker.policies) != len(policies) {
+		t.Errorf("kinds %v, policies %v, error %v; want both kinds and %d policies", kinds, checker.policies, err, len(policies))
 	}
 }
 

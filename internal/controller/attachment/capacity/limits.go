@@ -104,8 +104,8 @@ func (l *Limits) NodeChanged(node string) {
 	}
 }
 
-// Gate counts a node's volumes by the cache, within the limits.
-type Gate struct {
+// Counter counts a node's volumes by the cache, within the limits.
+type Counter struct {
 	Client client.Client
 	Limits *Limits
 }

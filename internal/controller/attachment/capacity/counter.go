@@ -21,48 +21,48 @@ import (
 )
 
 // Queue sets n.Limit if the volume is to be attached to the node. A volume that the node cannot take is queued.
-func (g Gate) Queue(ctx context.Context, f *decision.Facts, n *decision.Node) error {
-	limit, known, err := g.limitOf(ctx, f, n)
+func (c Counter) Queue(ctx context.Context, f *decision.Facts, n *decision.Node) error {
+	limit, known, err := c.limitOf(ctx, f, n)
 	if err != nil || !known {
 		n.Limit = decision.Limit{}
 		return err
 	}
-	g.Limits.mu.Lock()
-	defer g.Limits.mu.Unlock()
-	_, err = g.count(ctx, f, n, limit)
+	c.Limits.mu.Lock()
+	defer c.Limits.mu.Unlock()
+	_, err = c.count(ctx, f, n, limit)
 	return err
 }
 
 // Attach reserves capacity for the attachment and creates it. Without capacity the node waits.
-func (g Gate) Attach(ctx context.Context, f *decision.Facts, n *decision.Node, create func(
+func (c Counter) Attach(ctx context.Context, f *decision.Facts, n *decision.Node, create func(
 	context.Context, *decision.Facts, *decision.Node,
 ) error) error {
-	limit, known, err := g.limitOf(ctx, f, n)
+	limit, known, err := c.limitOf(ctx, f, n)
 	if err != nil {
 		return err
 	}
 	if !known {
 		return create(ctx, f, n)
 	}
-	s, err := g.reserve(ctx, f, n, limit)
+	s, err := c.reserve(ctx, f, n, limit)
 	if err != nil || n.Limit.Reached() {
 		return err
 	}
 	err = create(ctx, f, n)
-	g.settle(f, n, s, err)
+	c.settle(f, n, s, err)
 	return err
 }
 
 // settle ties the reservation to the attachment that was created, or cancels it if none can have been.
-func (g Gate) settle(f *decision.Facts, n *decision.Node, s driverOnNode, err error) {
+func (c Counter) settle(f *decision.Facts, n *decision.Node, s driverOnNode, err error) {
 	name := decision.AttachmentName(f, n.Name)
-	g.Limits.mu.Lock()
-	defer g.Limits.mu.Unlock()
+	c.Limits.mu.Lock()
+	defer c.Limits.mu.Unlock()
 	switch a := n.AttachmentNamed(name); {
 	case a != nil:
-		g.Limits.created(s, name, a.UID)
+		c.Limits.created(s, name, a.UID)
 	case err == nil || answered(err):
-		g.Limits.release(s, name)
+		c.Limits.release(s, name)
 	}
 }
 
@@ -72,10 +72,10 @@ func answered(err error) bool {
 		!apierrors.IsServerTimeout(err) && !apierrors.IsInternalError(err)
 }
 
-func (g Gate) reserve(ctx context.Context, f *decision.Facts, n *decision.Node, limit int) (driverOnNode, error) {
-	g.Limits.mu.Lock()
-	defer g.Limits.mu.Unlock()
-	s, err := g.count(ctx, f, n, limit)
+func (c Counter) reserve(ctx context.Context, f *decision.Facts, n *decision.Node, limit int) (driverOnNode, error) {
+	c.Limits.mu.Lock()
+	defer c.Limits.mu.Unlock()
+	s, err := c.count(ctx, f, n, limit)
 	if err != nil {
 		return s, err
 	}
@@ -84,16 +84,16 @@ func (g Gate) reserve(ctx context.Context, f *decision.Facts, n *decision.Node, 
 		return s, nil
 	}
 	if n.Limit.Known {
-		g.Limits.reserve(s, decision.AttachmentName(f, n.Name), f.Volume)
+		c.Limits.reserve(s, decision.AttachmentName(f, n.Name), f.Volume)
 	}
 	return s, nil
 }
 
 // count sets n.Limit. The lock of the limits is held, so that what is reserved cannot become present in between.
-func (g Gate) count(ctx context.Context, f *decision.Facts, n *decision.Node, limit int) (driverOnNode, error) {
+func (c Counter) count(ctx context.Context, f *decision.Facts, n *decision.Node, limit int) (driverOnNode, error) {
 	s := driverOnNode{n.Name, f.Driver}
 	list := &storagev1.VolumeAttachmentList{}
-	if err := g.Client.List(ctx, list, client.MatchingFields{index.Node: n.Name}); err != nil {
+	if err := c.Client.List(ctx, list, client.MatchingFields{index.Node: n.Name}); err != nil {
 		return s, fmt.Errorf("listing the attachments of node %s: %w", n.Name, err)
 	}
 	present := map[string]bool{}
@@ -103,19 +103,19 @@ func (g Gate) count(ctx context.Context, f *decision.Facts, n *decision.Node, li
 		}
 	}
 	i := n.Candidate()
-	n.Limit = g.Limits.check(s, limit, present, decision.AttachmentName(f, n.Name), waitingVolume{
+	n.Limit = c.Limits.check(s, limit, present, decision.AttachmentName(f, n.Name), waitingVolume{
 		volume: f.Volume, since: i.Object.CreationTimestamp, intent: i.Name(),
 	})
 	return s, nil
 }
 
 // limitOf is the node's limit for the driver, if the volume has yet to be attached to the node.
-func (g Gate) limitOf(ctx context.Context, f *decision.Facts, n *decision.Node) (int, bool, error) {
+func (c Counter) limitOf(ctx context.Context, f *decision.Facts, n *decision.Node) (int, bool, error) {
 	if !f.AttachRequired || len(n.Attachments) > 0 || n.State.Entry.State != handshake.Absent || n.Candidate() == nil {
 		return 0, false, nil
 	}
 	csiNode := &storagev1.CSINode{}
-	if err := g.Client.Get(ctx, client.ObjectKey{Name: n.Name}, csiNode); err != nil {
+	if err := c.Client.Get(ctx, client.ObjectKey{Name: n.Name}, csiNode); err != nil {
 		return 0, false, client.IgnoreNotFound(err)
 	}
 	i := slices.IndexFunc(csiNode.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == f.Driver })

@@ -3,9 +3,9 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package report is the manager's only writer of an intent's status. It writes one update at a time under the
+// Package intentstatus is the manager's only writer of an intent's status. It writes one update at a time under the
 // resourceVersion that was decided on, and events.
-package report
+package intentstatus
 
 import (
 	"context"
