@@ -34,42 +34,15 @@ func (c *Controller) confirmAttached(
 		return err
 	}
 	entry := decision.EntryOf(f, n.Candidate())
-	guard := handshake.GuardNone
+	var read confirmation // of the last try: after a conflict everything is read again
 	nvs, err := c.Writer.Apply(ctx, n.Name, func(
 		ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState,
 	) (nodestate.Change, error) {
-		state := handshake.NodeOf(nvs, f.Volume)
-		user, err := nodestate.UserElsewhere(ctx, c.Client, n.Name, f.Volume)
-		if err != nil {
+		var err error
+		if read, err = c.gatherConfirmation(ctx, f, n, a, nvs); err != nil || read.guard(c.Protocol) != handshake.GuardNone {
 			return nil, err
 		}
-		if guard = c.Protocol.MayBringIn(f.Exclusive, user != ""); guard != handshake.GuardNone {
-			return nil, nil
-		}
-		lock, va, err := c.readForConfirm(ctx, f, nvs, a)
-		if err != nil {
-			return nil, err
-		}
-		exclusive, err := c.readExclusive(ctx, f, n)
-		if err != nil {
-			return nil, err
-		}
-		guard = c.Protocol.MayWriteAttached(state, n.Name, exclusive, lock, handshake.AttachmentFrom(va))
-		if guard == handshake.GuardNone && lock.Exists {
-			guard, err = c.freeElsewhere(ctx, f, n)
-		}
-		if err != nil {
-			return nil, err
-		}
-		if guard == handshake.GuardNone && a != nil && !decision.IsHeld(va) {
-			// One that was created again meanwhile: upstream could delete it under a mount.
-			guard = handshake.GuardAttachmentLive
-		}
-		if guard != handshake.GuardNone {
-			f.Lock = lock
-			return nil, nil
-		}
-		wanted := decision.WithAttachment(entry, va)
+		wanted := decision.WithAttachment(entry, read.attachment)
 		if old := handshake.AttachmentOf(nvs, f.Volume); old != nil && equality.Semantic.DeepEqual(*old, wanted) {
 			return nil, nil
 		}
@@ -83,10 +56,66 @@ func (c *Controller) confirmAttached(
 	}
 	n.Observe(nvs, f.Volume)
 	c.attachTimes.attached(f.Driver, c.Clock.Now())
+	guard := read.guard(c.Protocol)
+	if guard != handshake.GuardNone {
+		f.Lock = read.lock
+	}
 	if guard != handshake.GuardNone || decision.Stale(f, n, n.Candidate()) {
 		n.SetWait("", "")
 	}
 	return nil
+}
+
+// confirmation is what is read before Attached is written, in this order.
+type confirmation struct {
+	node  string
+	state handshake.Node
+	// shared: the cache shows a volume that several nodes may have. usedElsewhere: another node reports it in use.
+	shared, usedElsewhere bool
+	lock                  handshake.Lock
+	attachment            *storagev1.VolumeAttachment
+	// needsHold: the attachment is one that upstream could delete if it has no hold.
+	needsHold bool
+	// exclusive: the volume is one that only one node may have.
+	exclusive bool
+	// attachedElsewhere: the lock is there, and so is an attachment to another node.
+	attachedElsewhere bool
+}
+
+// gatherConfirmation reads what guard decides on, after nvs.
+func (c *Controller) gatherConfirmation(
+	ctx context.Context, f *decision.Facts, n *decision.Node, a *decision.Attachment, nvs *volumesv1alpha1.NodeVolumeState,
+) (confirmation, error) {
+	r := confirmation{node: n.Name, state: handshake.NodeOf(nvs, f.Volume), shared: !f.Exclusive, needsHold: a != nil}
+	user, err := nodestate.UserElsewhere(ctx, c.Client, n.Name, f.Volume)
+	if r.usedElsewhere = user != ""; err != nil {
+		return r, err
+	}
+	if r.lock, r.attachment, err = c.readForConfirm(ctx, f, nvs, a); err != nil {
+		return r, err
+	}
+	if r.exclusive, err = c.readExclusive(ctx, f, n); err != nil || !r.lock.Exists {
+		return r, err
+	}
+	r.attachedElsewhere, err = c.readElsewhere(ctx, f, n)
+	return r, err
+}
+
+// guard returns what stands against Attached.
+func (r confirmation) guard(p handshake.Protocol) handshake.Guard {
+	if guard := p.MayBringIn(!r.shared, r.usedElsewhere); guard != handshake.GuardNone {
+		return guard
+	}
+	guard := p.MayWriteAttached(r.state, r.node, r.exclusive, r.lock, handshake.AttachmentFrom(r.attachment))
+	switch {
+	case guard != handshake.GuardNone:
+		return guard
+	case r.attachedElsewhere:
+		return handshake.GuardAttachmentGone
+	case r.needsHold && !decision.IsHeld(r.attachment):
+		return handshake.GuardAttachmentLive // created again meanwhile: upstream could delete it under a mount
+	}
+	return handshake.GuardNone
 }
 
 // waitForRoom has the node wait if err is that its state has no room for an entry of the namespace. It reports whether
@@ -152,18 +181,18 @@ func (c *Controller) readExclusive(ctx context.Context, f *decision.Facts, n *de
 	return volume.Exclusive(pv), nil
 }
 
-// freeElsewhere refuses while the volume has an attachment to another node that has to do with it. The lock was read
+// readElsewhere reports whether the volume has an attachment to another node that has to do with it. The lock was read
 // before. A leader that took the volume for a shared one, and has yet to write Attached there, had seen that
 // attachment; to delete it is to write that node's state.
-func (c *Controller) freeElsewhere(ctx context.Context, f *decision.Facts, n *decision.Node) (handshake.Guard, error) {
+func (c *Controller) readElsewhere(ctx context.Context, f *decision.Facts, n *decision.Node) (bool, error) {
 	for _, m := range f.Nodes {
 		if m == n {
 			continue
 		}
 		va, err := c.readAttachments(ctx, f, m)
 		if err != nil || !va.Gone() {
-			return handshake.GuardAttachmentGone, err
+			return true, err
 		}
 	}
-	return handshake.GuardNone, nil
+	return false, nil
 }

@@ -270,7 +270,8 @@ func TestMutatingPoliciesAreCheckedWhereTheAPIServerHasThem(t *testing.T) {
 	checker := New(clocktesting.NewFakePassiveClock(time.Unix(1000, 0)))
 	kinds, err := checker.restrict(mapper)
 	if err != nil || !slices.Equal(kinds, []kind{validating, mutating}) || len(checker.policies) != len(policies) {
-		t.Errorf("kinds %v, policies %v, error %v; want both kinds and %d policies", kinds, checker.policies, err, len(policies))
+		t.Errorf("kinds %v, policies %v, error %v; want both kinds and %d policies", kinds, checker.policies, err,
+			len(policies))
 	}
 }
 
