@@ -132,8 +132,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	return reconcile.Result{RequeueAfter: again}, errors.Join(err, watchFailure)
 }
 
-// fetch returns the VolumeManager, or nil. At the first start it makes one, and adopts an installation that kubectl
-// made. Later a missing VolumeManager was deleted: everything then stays as it is.
+// fetch returns the VolumeManager, or nil. At the first start it makes one. Later a missing VolumeManager was
+// deleted: everything then stays as it is.
 func (r *Reconciler) fetch(ctx context.Context) (*volumesv1alpha1.VolumeManager, error) {
 	vm := &volumesv1alpha1.VolumeManager{}
 	err := r.Cache.Get(ctx, types.NamespacedName{Name: volumesv1alpha1.VolumeManagerName}, vm)

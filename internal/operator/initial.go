@@ -9,15 +9,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -60,8 +56,9 @@ func parseSpec(text string) (map[string]any, error) {
 // creator makes the VolumeManager.
 type creator struct{ *Reconciler }
 
-// create makes the VolumeManager, unless the operator has installed before. One for an installation that kubectl made
-// continues that.
+// create makes the VolumeManager, unless the operator has installed before. Where an installation is found that was made
+// without the operator, an administrator makes the VolumeManager: only a person knows what the spec has to have for
+// nothing to change, the attach mode above all.
 func (c creator) create(ctx context.Context) error {
 	own := &appsv1.Deployment{}
 	if _, err := c.readLive(ctx, operatorName, own); err != nil {
@@ -71,58 +68,23 @@ func (c creator) create(ctx context.Context) error {
 		c.started = true
 		return nil
 	}
-	deployment, daemonSet, policy := &appsv1.Deployment{}, &appsv1.DaemonSet{}, &networkingv1.NetworkPolicy{}
-	found := map[client.Object]bool{}
-	for object, name := range map[client.Object]string{
-		deployment: render.ManagerName, daemonSet: render.AgentName, policy: render.NetworkPolicyName} {
-		var err error
-		if found[object], err = c.readLive(ctx, name, object); err != nil {
-			return err
-		}
+	manager, agent := &appsv1.Deployment{}, &appsv1.DaemonSet{}
+	managed, err := c.readLive(ctx, render.ManagerName, manager)
+	if err != nil {
+		return err
 	}
+	served, err := c.readLive(ctx, render.AgentName, agent)
 	switch {
-	case deployment.Labels[render.ManagedByLabel] == render.ManagedBy:
+	case err != nil:
+		return err
+	case manager.Labels[render.ManagedByLabel] == render.ManagedBy:
 		c.started = true
 		return nil
-	case !found[deployment] && !found[daemonSet]:
-		return c.createInitial(ctx, own)
+	case managed || served:
+		return c.refuse(own, "InstallationFound", errors.New("an installation without the operator is found. Create "+
+			"VolumeManager cluster with the attach mode and the other settings of that installation"))
 	}
-	spec := render.Adopted(deployment, daemonSet)
-	if !found[policy] {
-		spec.NetworkPolicy = volumesv1alpha1.ManagedNone
-	}
-	return c.createAdopted(ctx, own, spec)
-}
-
-// createAdopted makes the VolumeManager that continues an installation. If the API server refuses it, an
-// administrator corrects a flag or makes the VolumeManager. The pods that are replaced for the flag lead here again.
-func (c creator) createAdopted(ctx context.Context, own *appsv1.Deployment,
-	spec volumesv1alpha1.VolumeManagerSpec) error {
-	fields, err := written(spec)
-	if err != nil {
-		return fmt.Errorf("encoding the VolumeManager: %w", err)
-	}
-	err = c.Client.Create(ctx, newVolumeManager(fields))
-	if !apierrors.IsInvalid(err) {
-		if client.IgnoreAlreadyExists(err) != nil {
-			return fmt.Errorf("creating the VolumeManager: %w", err)
-		}
-		return nil
-	}
-	what := "the installation"
-	if flags := render.Refused(causes(err)); len(flags) > 0 {
-		what = strings.Join(flags, ", ")
-	}
-	return c.refuse(own, "AdoptedSpecInvalid", fmt.Errorf("an installation without the operator is found, but "+
-		"it makes no valid spec of VolumeManager. Correct %s, or create VolumeManager cluster: %w", what, err))
-}
-
-func causes(err error) []metav1.StatusCause {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) || status.Status().Details == nil {
-		return nil
-	}
-	return status.Status().Details.Causes
+	return c.createInitial(ctx, own)
 }
 
 // refuse ends the attempts to make a VolumeManager. There is none that could have a condition, so the operator's
@@ -132,15 +94,6 @@ func (c creator) refuse(own *appsv1.Deployment, reason string, err error) error 
 		c.Recorder.Eventf(own, nil, corev1.EventTypeWarning, reason, "Create", "%.1000v", err)
 	}
 	return reconcile.TerminalError(err)
-}
-
-// written returns the spec as it is sent. The type leaves out an empty list of tolerations, which means none of them.
-func written(spec volumesv1alpha1.VolumeManagerSpec) (map[string]any, error) {
-	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&spec)
-	if err == nil && spec.Tolerations != nil && len(spec.Tolerations) == 0 {
-		fields["tolerations"] = []any{}
-	}
-	return fields, err
 }
 
 func newVolumeManager(spec map[string]any) *unstructured.Unstructured {

@@ -6,10 +6,8 @@ SPDX-License-Identifier: Apache-2.0
 package operator_test
 
 import (
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -22,23 +20,33 @@ import (
 	"github.com/hawser-io/hawser/test/apiserver"
 )
 
-// TestAnInstallationOfKubectlIsAdopted starts the operator on a cluster where config/standalone was applied by hand.
-func TestAnInstallationOfKubectlIsAdopted(t *testing.T) {
+// TestAnInstallationOfKubectlIsContinuedByItsVolumeManager starts the operator on a cluster where config/standalone was
+// applied by hand, and makes the VolumeManager as docs/install.md describes.
+func TestAnInstallationOfKubectlIsContinuedByItsVolumeManager(t *testing.T) {
 	s := newServer(t)
 	s.kubectl(t, "apply", "-k", apiserver.Overlay(t, "standalone", "replace"))
 	s.kubectl(t, "-n", namespace, "patch", "daemonset", "hawser-agent", "--type=merge",
-		"--field-manager=kubectl-client-side-apply", "-p",
-		`{"spec":{"template":{"spec":{"nodeSelector":{"pool":"storage"},"tolerations":null}}}}`)
+		"--field-manager=kubectl-client-side-apply", "-p", `{"spec":{"template":{"spec":{"nodeSelector":{"pool":"storage"}}}}}`)
 	before := s.daemonSet(t)
 	s.kubectl(t, "apply", "-k", "default")
 	s.run(t, operator.Options{Images: released, InitialSpec: map[string]any{"attachMode": "Coexist"}})
-
-	vm := asVolumeManager(t, s.await(t, volumeManager, "", "cluster", "the operator makes it", there))
-	if vm.Spec.AttachMode != volumesv1alpha1.AttachReplace || vm.Spec.NodeSelector["pool"] != "storage" ||
-		*vm.Spec.Manager.Replicas != 2 || vm.Spec.NetworkPolicy != volumesv1alpha1.ManagedNone ||
-		vm.Spec.Tolerations == nil || len(vm.Spec.Tolerations) > 0 {
-		t.Errorf("the VolumeManager does not continue the installation: %+v", vm.Spec)
+	s.awaitAny(t, event, namespace, "an event of the operator's Deployment asks for the VolumeManager",
+		func(o *unstructured.Unstructured) bool {
+			note, _, err := unstructured.NestedString(o.Object, "note")
+			name, _, _ := unstructured.NestedString(o.Object, "regarding", "name")
+			return err == nil && o.Object["reason"] == "InstallationFound" && name == "hawser-operator" &&
+				strings.Contains(note, "Create VolumeManager cluster with the attach mode")
+		})
+	if got := s.daemonSet(t); got.ResourceVersion != before.ResourceVersion {
+		t.Errorf("the DaemonSet is at version %s before there is a VolumeManager, want %s", got.ResourceVersion,
+			before.ResourceVersion)
 	}
+
+	vm := &volumesv1alpha1.VolumeManager{}
+	vm.Name, vm.Spec.AttachMode, vm.Spec.NodeSelector = "cluster", volumesv1alpha1.AttachReplace,
+		map[string]string{"pool": "storage"}
+	vm.Spec.NetworkPolicy = volumesv1alpha1.ManagedNone
+	check(t, s.admin.Create(t.Context(), vm))
 	s.await(t, daemonSet, namespace, "hawser-agent", "the operator has taken it over",
 		func(o *unstructured.Unstructured) bool {
 			return o.GetLabels()["app.kubernetes.io/managed-by"] == "hawser-operator"
@@ -51,7 +59,7 @@ func TestAnInstallationOfKubectlIsAdopted(t *testing.T) {
 	var all appsv1.DaemonSetList
 	check(t, s.admin.List(t.Context(), &all))
 	if len(all.Items) != 1 {
-		t.Errorf("there are %d DaemonSets, want the adopted one", len(all.Items))
+		t.Errorf("there are %d DaemonSets, want the one that was there", len(all.Items))
 	}
 	// What kubectl applied is the operator's now, so that it goes when the VolumeManager does not ask for it.
 	s.change(t, `{"nodeSelector":null}`)
@@ -60,35 +68,6 @@ func TestAnInstallationOfKubectlIsAdopted(t *testing.T) {
 			_, found, err := unstructured.NestedString(o.Object, "spec", "template", "spec", "nodeSelector", "pool")
 			return err == nil && !found
 		})
-}
-
-// TestAnInstallationThatMakesNoValidSpecIsAnEvent adopts flags that the programs accept and VolumeManager does not.
-func TestAnInstallationThatMakesNoValidSpecIsAnEvent(t *testing.T) {
-	s := newServer(t)
-	s.kubectl(t, "apply", "-k", "standalone")
-	s.kubectl(t, "apply", "-k", "default")
-	agent := s.daemonSet(t)
-	args := agent.Spec.Template.Spec.Containers[0].Args
-	agent.Spec.Template.Spec.Containers[0].Args = append(slices.Clone(args), "--driver-timeout", "2s")
-	check(t, s.admin.Update(t.Context(), agent))
-	s.run(t, operator.Options{Images: released})
-	s.awaitAny(t, event, namespace, "an event of the operator's Deployment names the flag",
-		func(o *unstructured.Unstructured) bool {
-			note, _, err := unstructured.NestedString(o.Object, "note")
-			name, _, _ := unstructured.NestedString(o.Object, "regarding", "name")
-			return err == nil && o.Object["reason"] == "AdoptedSpecInvalid" && name == "hawser-operator" &&
-				strings.Contains(note, "Correct --driver-timeout of DaemonSet hawser-agent (spec.agent.driverTimeout)") &&
-				strings.Contains(note, "driverTimeout must be a duration from 10s to 1h")
-		})
-
-	agent = s.daemonSet(t)
-	agent.Spec.Template.Spec.Containers[0].Args = append(slices.Clone(args), "--driver-timeout", "20s")
-	check(t, s.admin.Update(t.Context(), agent))
-	s.agentPod(t) // The test plays the controller of the DaemonSet.
-	vm := asVolumeManager(t, s.await(t, volumeManager, "", "cluster", "the flag is corrected", there))
-	if timeout := vm.Spec.Agent.DriverTimeout; timeout == nil || timeout.Duration != 20*time.Second {
-		t.Errorf("VolumeManager cluster: driver timeout %v, want the 20s of the flag", timeout)
-	}
 }
 
 func (s server) daemonSet(t *testing.T) *appsv1.DaemonSet {
