@@ -43,6 +43,9 @@ trap 'trap "" TERM; kill 0; exit 130' INT TERM
 # cluster.
 outages='^TestA(nAPIServerStopped|RestoredAPIServer)'
 
+# The time of each package, for hack/test-times.sh.
+[[ ${HAWSER_TEST_TIMES:-} ]] && export GOFLAGS="${GOFLAGS:-} -exec=$top/hack/test-times.sh"
+
 # Memory is there, and the tests compute less if they collect garbage less often.
 export GOGC=${GOGC:-400}
 
