@@ -70,7 +70,8 @@ compute() {
 # detector, which makes them several times slower.
 plain='/(api|config|hack)(/|$)|/internal/(cli|explain|operator|relocate|status)(/|$)|/cmd/(kubectl-hawser|operator)$'
 plain+='|/test/(bundle|gitops|monitoring|parity|images)(/|$)'
-# The programs as a whole. They take longest, so they begin first, and run with the race detector in a long run only.
+# The programs as a whole. They take longest and wait much, so they run beside the others. The race detector is on in a
+# long run only.
 whole=(./internal/agent ./test/manager)
 # An agent that is killed at each step: one program at a time, many times. The race detector finds there what it finds in
 # its other tests.
@@ -79,14 +80,17 @@ crashes='^TestAn(AgentKilled|IntentDeletedWhile|IntentThatIsLetGo)'
 # The launcher's test builds the launcher, and the end-to-end tests build every program. The cache of go test does not
 # know that, so these always run.
 packages() {
-	local failed=0 listed plainly raced
+	local failed=0 listed plainly raced beside
+	run "$top" "${whole[@]}" &
+	beside=$!
 	listed=$(cd "$top" && go list ./... | grep -v -E '/test/(e2e|manager|simulation)$|/internal/(handshake|agent)$')
 	mapfile -t plainly < <(grep -E "$plain" <<<"$listed")
 	mapfile -t raced < <(grep -v -E "$plain" <<<"$listed")
-	run "$top" "${whole[@]}" "${plainly[@]}" || failed=1
+	run "$top" "${plainly[@]}" || failed=1
 	run "$top" -race "${raced[@]}" || failed=1
 	run "$top/hack/localcluster" -count=1 ./... || failed=1
 	run "$top/hack/images" ./... || failed=1
+	wait $beside || failed=1
 	return $failed
 }
 

@@ -271,10 +271,11 @@ func testRestoreIDs(t *testing.T, c *cluster) {
 	a := n.start()
 	n.begun(0)
 	n.silent.Store(true)
-	id, renewed := "", metav1.MicroTime{}
+	id := ""
 	// restart returns the ID of the restore that the next agent reports.
 	restart := func(forgotten bool) string {
 		a.stop()
+		last := n.lease("of the agent that has ended", func(*coordinationv1.Lease) bool { return true }).Spec.RenewTime
 		if forgotten {
 			n.must(a.store.SaveLastReport(record.LastReport{
 				Schema: record.Schema, UID: "later", Reports: 1, Restored: id != "", RestoreID: types.UID(id),
@@ -282,9 +283,8 @@ func testRestoreIDs(t *testing.T, c *cluster) {
 		}
 		a = n.start()
 		lease := n.lease("told of a restore", func(l *coordinationv1.Lease) bool {
-			return l.Annotations[volumesv1alpha1.LeaseRestoredAnnotation] == "true" && !l.Spec.RenewTime.Equal(&renewed)
+			return l.Annotations[volumesv1alpha1.LeaseRestoredAnnotation] == "true" && !l.Spec.RenewTime.Equal(last)
 		})
-		renewed = *lease.Spec.RenewTime
 		return lease.Annotations[volumesv1alpha1.LeaseRestoreIDAnnotation]
 	}
 	if id = restart(true); id == "" {
