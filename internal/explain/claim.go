@@ -32,13 +32,22 @@ func (b *builder) unreadable(ref facts.Ref, err error) {
 }
 
 // missing reports an object that another one names, or that it cannot be read.
-func (b *builder) missing(ref facts.Ref, err error, reason string, places map[string]string) {
+func (b *builder) missing(ref facts.Ref, err error, a about) {
 	if !facts.Absent(err) {
 		b.unreadable(ref, err)
 		return
 	}
 	b.link(ref, Bad, "does not exist", time.Time{})
-	b.find(about{object: ref, reason: reason, places: places})
+	a.object = ref
+	b.find(a)
+}
+
+// unlessReleased is the level of what an intent needs to have a volume. One that is deleted only releases it.
+func unlessReleased(v *facts.Volume) catalog.Level {
+	if v.Intent.Found && v.Intent.Value.DeletionTimestamp != nil {
+		return catalog.Note
+	}
+	return ""
 }
 
 // claims is the part of the walk about claims and PersistentVolumes.
@@ -51,7 +60,7 @@ func (w *claims) claim(v *facts.Volume, waiting bool) {
 	case !v.Claim.Asked():
 		return
 	case v.Claim.Err != nil:
-		w.missing(ref, v.Claim.Err, volumesv1alpha1.ReasonClaimNotFound, nil)
+		w.missing(ref, v.Claim.Err, about{reason: volumesv1alpha1.ReasonClaimNotFound, level: unlessReleased(v)})
 		return
 	}
 	claim := v.Claim.Value
@@ -160,7 +169,7 @@ func (w *claims) pendingClaim(v *facts.Volume, claim *corev1.PersistentVolumeCla
 
 func (w *claims) class(v *facts.Volume) {
 	if v.Class.Err != nil {
-		w.missing(v.Class.Ref, v.Class.Err, catalog.ClassMissing, nil)
+		w.missing(v.Class.Ref, v.Class.Err, about{reason: catalog.ClassMissing})
 		return
 	}
 	w.link(v.Class.Ref, Good, "made by "+v.Class.Value.Provisioner, time.Time{})
@@ -173,8 +182,8 @@ func (w *claims) persistentVolume(v *facts.Volume) {
 	case !v.Volume.Asked():
 		return
 	case v.Volume.Err != nil:
-		w.missing(ref, v.Volume.Err, volumesv1alpha1.ReasonVolumeNotFound,
-			map[string]string{"claim": v.Claim.Ref.Name, "namespace": v.Claim.Ref.Namespace})
+		w.missing(ref, v.Volume.Err, about{reason: volumesv1alpha1.ReasonVolumeNotFound, level: unlessReleased(v),
+			places: map[string]string{"claim": v.Claim.Ref.Name, "namespace": v.Claim.Ref.Namespace}})
 		return
 	}
 	pv := v.Volume.Value

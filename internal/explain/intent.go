@@ -44,8 +44,8 @@ func (w *walk) intentSubject() {
 // namedPod adds the pod whose inline volume an intent attaches.
 func (w *walk) namedPod(intent *volumesv1alpha1.VolumeAttachmentIntent) {
 	if w.f.Pod.Err != nil {
-		w.missing(w.f.Pod.Ref, w.f.Pod.Err, volumesv1alpha1.ReasonPodNotFound,
-			map[string]string{"intent": intent.Name, "namespace": intent.Namespace})
+		w.missing(w.f.Pod.Ref, w.f.Pod.Err, about{reason: volumesv1alpha1.ReasonPodNotFound,
+			places: map[string]string{"intent": intent.Name, "namespace": intent.Namespace}})
 		return
 	}
 	w.link(w.f.Pod.Ref, Good, "on node "+w.f.Pod.Value.Spec.NodeName, time.Time{})
@@ -121,12 +121,16 @@ func (w *walk) intentConditions(v *facts.Volume) {
 	if ready != nil && !good(ready) && !reported[ready.Reason] {
 		w.intentCondition(v, ready)
 	}
+	if intent := v.Intent.Value; intent.DeletionTimestamp != nil && !w.report.found(v.Intent.Ref) {
+		w.find(about{object: v.Intent.Ref, reason: volumesv1alpha1.ReasonReleasing, places: w.intentPlaces(v),
+			since: intent.DeletionTimestamp.Time})
+	}
 }
 
 func (w *walk) intentCondition(v *facts.Volume, c *metav1.Condition) {
 	intent := v.Intent.Value
 	a := about{object: v.Intent.Ref, reason: c.Reason, since: c.LastTransitionTime.Time,
-		detail: join(c.Message, lastError(intent, c)), places: intentPlaces(v)}
+		detail: join(c.Message, lastError(intent, c)), places: w.intentPlaces(v)}
 	if intent.DeletionTimestamp != nil &&
 		(c.Type == volumesv1alpha1.ConditionStalled || c.Type == volumesv1alpha1.ConditionResolved) {
 		a.level = catalog.Note // it only has to be released
@@ -160,12 +164,15 @@ func timedOut(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
 	return e != nil && e.Code == "DeadlineExceeded"
 }
 
-func intentPlaces(v *facts.Volume) map[string]string {
+func (w *walk) intentPlaces(v *facts.Volume) map[string]string {
 	intent := v.Intent.Value
 	places := map[string]string{"node": intent.Spec.NodeName, "volume": intent.Status.VolumeName, "driver": v.Driver,
 		"attachment": v.Attachment.Ref.Name}
 	if source := intent.Spec.Volume.PersistentVolumeClaim; source != nil {
 		places["claim"] = source.ClaimName
+	}
+	if n, known := w.f.NodeOf(intent.Spec.NodeName); known && n.State.Found {
+		places["uid"] = string(attachmentUID(n.State.Value, v.UniqueName))
 	}
 	return places
 }

@@ -37,7 +37,7 @@ func (w *nodes) node(name string) {
 // nodeLink adds a Node and what is wrong with it.
 func (w *nodes) nodeLink(n *facts.Node) {
 	if n.Node.Err != nil {
-		w.missing(n.Node.Ref, n.Node.Err, volumesv1alpha1.ReasonNodeNotFound, at("node", n.Name))
+		w.missing(n.Node.Ref, n.Node.Err, about{reason: volumesv1alpha1.ReasonNodeNotFound, places: at("node", n.Name)})
 		return
 	}
 	node, ref := n.Node.Value, n.Node.Ref

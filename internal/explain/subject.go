@@ -143,7 +143,8 @@ func (w *walk) keepers(n *facts.Node) {
 	for i := range n.State.Value.Spec.Attachments {
 		e := &n.State.Value.Spec.Attachments[i]
 		if e.DetachedTime != nil && handshake.NodeOf(n.State.Value, e.VolumeName).Entry.Forced {
-			w.find(about{reason: catalog.ForcedAwayKeepsNode, since: e.DetachedTime.Time, places: at("node", n.Name),
+			w.find(about{reason: catalog.ForcedAwayKeepsNode, since: e.DetachedTime.Time,
+				places: map[string]string{"node": n.Name, "uid": string(e.AttachmentUID)},
 				object: facts.Ref{Kind: facts.KindAttachment, Name: e.AttachmentName}})
 		}
 	}

@@ -27,7 +27,7 @@ const patience = time.Minute
 // missing is a finding.
 func (w *walk) volume(v *facts.Volume, waiting bool) {
 	if v.Intent.Err != nil {
-		w.missing(v.Intent.Ref, v.Intent.Err, catalog.Missing, nil)
+		w.missing(v.Intent.Ref, v.Intent.Err, about{reason: catalog.Missing})
 	}
 	w.claim(v, waiting)
 	w.under(func() {

@@ -75,6 +75,8 @@ type Entry struct {
 	Run []string
 	// Off is the place of a node, "node" or "holder", that may be declared to be off. For adds how.
 	Off string
+	// Instead are other ways out, of which For takes the first that the state of its object calls for.
+	Instead []Instead
 }
 
 // page contains a section for each code.

@@ -63,8 +63,8 @@ var ready = []Entry{
 			"kubectl get pods -n {system} -o wide --field-selector spec.nodeName={node}"}},
 	{Code: "HWS404", Reason: volumesv1alpha1.ReasonAgentStopped, Level: Problem, Depth: Root, Acts: OnNode,
 		Says: "The agent of the node was stopped and reported that. Mounts stay; nothing is released there.",
-		Way:  "Start the agent again.",
-		Run:  []string{"kubectl get pods -n {system} -o wide --field-selector spec.nodeName={node}"}},
+		Way:  "Start the agent again.", Off: "node",
+		Run: []string{"kubectl get pods -n {system} -o wide --field-selector spec.nodeName={node}"}},
 	{Code: "HWS405", Reason: volumesv1alpha1.ReasonDriversMissing, Level: Problem, Depth: Root, Acts: Storage,
 		Says: "A driver that an attachment of the node needs is not registered there.",
 		Way:  "Run the driver's node plugin on that node.",
@@ -154,15 +154,16 @@ var ready = []Entry{
 		Says: "The agent of the node cannot release volumes: their unpublish or unstage fails, and is retried.",
 		Way: "Repair what the error names. Only if nothing on the node uses them any more, declare their attachments " +
 			"released: docs/operate.md, \"Declaring an attachment released\".",
-		Run: []string{"kubectl get nvs {node} -o jsonpath='{.status.volumes[*].error.message}'",
-			"kubectl hawser declare-released {node} --all-stuck --reason=... --dry-run"}},
+		Instead: []Instead{declared(AllStuck)},
+		Run:     []string{"kubectl get nvs {node} -o jsonpath='{.status.volumes[*].error.message}'", declareStuck}},
 	{Code: "HWS429", Reason: volumesv1alpha1.ReasonAnotherMachine, Level: Problem, Depth: Root, Acts: Cluster,
 		Says: "Another machine under this node name uses volumes. Nothing of that is released, and no such volume is used " +
 			"here.",
 		Way: "Power the other machine off for good, then declare the attachments released: docs/operate.md, \"A machine " +
 			"that was replaced\".",
+		Instead: []Instead{declared(AllStuck)},
 		Run: []string{"kubectl get nvs {node} -o jsonpath='{.status.conditions[?(@.type==\"SameMachine\")].message}'",
-			"kubectl hawser declare-released {node} --all-stuck --reason=... --dry-run"}},
+			declareStuck}},
 	{Code: "HWS430", Reason: volumesv1alpha1.ReasonMachineUnknown, Level: Waiting, Depth: Direct, Acts: OnNode,
 		Says: "It is not known which machine uses volumes under this node name, or did before its last boot.",
 		Way: "The message explains it. Where the machine has neither a system UUID nor a machine ID, give the host an " +
