@@ -135,6 +135,10 @@ func (w *walk) intentCondition(v *facts.Volume, c *metav1.Condition) {
 		(c.Type == volumesv1alpha1.ConditionStalled || c.Type == volumesv1alpha1.ConditionResolved) {
 		a.level = catalog.Note // it only has to be released
 	}
+	if a = w.unlessRefuted(a, intent.Spec.NodeName, v); a.reason == catalog.Outdated {
+		w.find(a)
+		return
+	}
 	if c.Type == volumesv1alpha1.ConditionStalled {
 		w.find(a)
 		a.reason, a.detail = catalog.Stalled, "because of "+c.Reason

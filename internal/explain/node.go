@@ -105,6 +105,9 @@ func (w *nodes) agent(n *facts.Node) {
 	}
 }
 
+// agentLate is after how long an agent has missed two renewals of its Lease.
+const agentLate = 25 * time.Second
+
 // lacks reports what a Node should have. One that is gone can get nothing.
 func (w *nodes) lacks(n *facts.Node, a about) {
 	if !facts.Absent(n.Node.Err) {
@@ -156,6 +159,12 @@ func (w *nodes) leaseExpired(lease facts.Object[*coordinationv1.Lease]) bool {
 	return w.f.Now.Sub(renewal(lease.Value)) > time.Duration(seconds)*time.Second+skew
 }
 
+// heardSince reports whether an agent has renewed its Lease after a moment, which a condition has to the second, and
+// still does.
+func (b *builder) heardSince(n *facts.Node, moment time.Time) bool {
+	return n.Lease.Found && renewal(n.Lease.Value).After(moment.Add(time.Second)) && b.f.Now.Sub(renewal(n.Lease.Value)) < agentLate
+}
+
 // nodeState explains the conditions of a node state. Of what does not concern the subject it only adds notes.
 func (w *nodes) nodeState(n *facts.Node, matters bool) {
 	ref, conditions := n.State.Ref, n.State.Value.Status.Conditions
@@ -195,7 +204,7 @@ func (w *nodes) stateCondition(ref facts.Ref, c *metav1.Condition, matters bool)
 	if !matters || others && w.f.Subject.Kind != facts.KindNode {
 		a.level = catalog.Note
 	}
-	w.find(a)
+	w.find(w.unlessRefuted(a, ref.Name))
 }
 
 // system explains the manager, if the subject waits for it.

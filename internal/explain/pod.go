@@ -123,15 +123,17 @@ func (w *walk) unscheduled(pod *corev1.Pod, ref facts.Ref) {
 		return
 	}
 	for _, gate := range pod.Spec.SchedulingGates {
-		w.find(gated(pod, gate.Name, ref))
+		a := gated(pod, gate.Name, ref)
+		w.find(w.unlessRefuted(a, "", w.volumes()...))
 	}
 	scheduled := podCondition(pod, corev1.PodScheduled)
 	if len(pod.Spec.SchedulingGates) > 0 || scheduled.Status != corev1.ConditionFalse {
 		return
 	}
 	for _, reason := range schedulerReasons(scheduled.Message) {
-		w.find(about{object: ref, reason: reason, detail: scheduled.Message, since: scheduled.LastTransitionTime.Time,
-			places: w.claimPlaces()})
+		a := about{object: ref, reason: reason, detail: scheduled.Message, since: scheduled.LastTransitionTime.Time,
+			places: w.claimPlaces()}
+		w.find(w.unlessRefuted(a, "", w.volumes()...))
 	}
 }
 
@@ -172,7 +174,8 @@ func (w *walk) podEvents(pod *corev1.Pod, ref facts.Ref) {
 			places = map[string]string{}
 		}
 		places["node"] = pod.Spec.NodeName
-		w.find(about{object: ref, reason: reason, detail: repeated(e), since: e.First, places: places})
+		a := about{object: ref, reason: reason, detail: repeated(e), since: e.First, places: places}
+		w.find(w.unlessRefuted(a, pod.Spec.NodeName, w.volumes()...))
 	}
 }
 

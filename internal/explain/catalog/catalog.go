@@ -10,6 +10,7 @@ SPDX-License-Identifier: Apache-2.0
 package catalog
 
 import (
+	"slices"
 	"strings"
 )
 
@@ -112,19 +113,20 @@ func unresolved(command string) bool {
 	return false
 }
 
-// groups are the parts of the catalog, in the order of their codes.
-var groups = [][]Entry{
+// all are the parts of the catalog, in the order of their codes.
+var all = slices.Concat(
 	fine, resolved, sets, attached, node, ready, manager, scheduling, claims, placement, upstream, links,
-}
+)
+
+// All are the entries in the order of their codes.
+func All() []Entry { return slices.Clone(all) }
 
 // OfReason returns the entry of a condition's reason. A reason that this program does not know, because the cluster
 // runs a newer version, gets the entry UnknownReason.
 func OfReason(reason string) Entry {
-	for _, group := range groups {
-		for _, e := range group {
-			if e.Reason == reason {
-				return e
-			}
+	for _, e := range all {
+		if e.Reason == reason {
+			return e
 		}
 	}
 	return OfReason(UnknownReason)

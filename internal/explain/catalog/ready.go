@@ -15,6 +15,8 @@ const (
 	NotObserved = "IntentNotObserved"
 	// NotReported means that a manager has reconciled the intent, and the agent of its node has not reported on it.
 	NotReported = "IntentNotReported"
+	// Outdated means that an object shows otherwise than a condition or an event about it.
+	Outdated = "ConditionOutdated"
 	// LeaseExpired means that the agent does not renew its Lease.
 	LeaseExpired = "AgentLeaseExpired"
 	// LeaseMissing means that the node has no agent.
@@ -188,6 +190,9 @@ var ready = []Entry{
 	{Code: "HWS434", Reason: NotReported, Level: Problem, Depth: Symptom, Acts: OnNode,
 		Says: "A manager has reconciled the intent. The agent of its node has not reported on it.",
 		Run:  []string{"kubectl hawser why node {node}"}},
+	{Code: "HWS435", Reason: Outdated, Level: Waiting, Depth: Symptom, Acts: Hawser,
+		Says: "A condition or an event is older than what it is about. An object shows otherwise now.",
+		Way:  "Its writer sees the object within seconds, as a rule. If it lasts, see whether that program runs."},
 	{Code: "HWS499", Reason: UnknownReason, Level: Problem, Depth: Direct,
 		Says: "This version of the plugin does not know the reason. The message explains it.",
 		Way:  "Use the plugin of the version that runs in the cluster."},
