@@ -112,6 +112,7 @@ func (w *walk) nodeSubject() {
 	w.node(name)
 	w.under(func() {
 		if n.State.Found {
+			w.driversGone(&n, driversOf(n.State.Value)...)
 			w.entries(&n)
 			w.lines(&n)
 			w.fullOn(&n)

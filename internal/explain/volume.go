@@ -37,8 +37,8 @@ func (w *walk) volume(v *facts.Volume, waiting bool) {
 			if v.Intent.Found && v.PodVolume != "" {
 				w.intent(v)
 			}
-			if waiting {
-				w.driverOnNode(v)
+			if waiting || v.Intent.Found {
+				w.driverOnNode(v, waiting)
 			}
 			w.attachment(v, waiting)
 			if waiting {
@@ -48,8 +48,9 @@ func (w *walk) volume(v *facts.Volume, waiting bool) {
 	})
 }
 
-// driverOnNode reports a driver that the node does not list. The node's own links are elsewhere in the chain.
-func (w *walk) driverOnNode(v *facts.Volume) {
+// driverOnNode reports a driver that the node does not list. The node's own links are elsewhere in the chain. A volume
+// that is there needs its driver for its release.
+func (w *walk) driverOnNode(v *facts.Volume, waiting bool) {
 	n, known := w.f.NodeOf(v.Node)
 	if !known || v.Driver == "" || !n.Node.Found {
 		return
@@ -62,11 +63,13 @@ func (w *walk) driverOnNode(v *facts.Volume) {
 	if !n.CSINode.Found {
 		return
 	}
-	drivers := n.CSINode.Value.Spec.Drivers
-	i := slices.IndexFunc(drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == v.Driver })
-	if i < 0 {
+	if waiting && driverListed(&n, v.Driver) == "" {
 		w.find(about{object: n.CSINode.Ref, reason: volumesv1alpha1.ReasonDriverNotInstalled, places: places,
-			detail: fmt.Sprintf("the volume needs driver %s; the node has %s", v.Driver, driverNames(drivers))})
+			detail: fmt.Sprintf("the volume needs driver %s; the node has %s", v.Driver,
+				driverNames(n.CSINode.Value.Spec.Drivers))})
+	}
+	if !waiting {
+		w.driversGone(&n, v.Driver)
 	}
 }
 

@@ -19,6 +19,8 @@ const (
 	Outdated = "ConditionOutdated"
 	// LeaseExpired means that the agent does not renew its Lease.
 	LeaseExpired = "AgentLeaseExpired"
+	// AgentLate means that the agent has not renewed its Lease in time.
+	AgentLate = "AgentLate"
 	// LeaseMissing means that the node has no agent.
 	LeaseMissing = "AgentMissing"
 	// LeaseElsewhere means that the node's agent has reported, and has no Lease where it was looked for.
@@ -193,6 +195,11 @@ var ready = []Entry{
 	{Code: "HWS435", Reason: Outdated, Level: Waiting, Depth: Symptom, Acts: Hawser,
 		Says: "A condition or an event is older than what it is about. An object shows otherwise now.",
 		Way:  "Its writer sees the object within seconds, as a rule. If it lasts, see whether that program runs."},
+	{Code: "HWS436", Reason: AgentLate, Level: Waiting, Depth: Direct, Acts: OnNode,
+		Says: "The agent of the node has missed renewals of its Lease. It counts as unreachable after 40 seconds.",
+		Way:  "If it lasts, see why the agent does not run. What it reports is as old as the last renewal.",
+		Run: []string{"kubectl get pods -n {system} -o wide --field-selector spec.nodeName={node}",
+			"kubectl get node {node}"}},
 	{Code: "HWS499", Reason: UnknownReason, Level: Problem, Depth: Direct,
 		Says: "This version of the plugin does not know the reason. The message explains it.",
 		Way:  "Use the plugin of the version that runs in the cluster."},
