@@ -103,9 +103,9 @@ func (w *walk) attachment(v *facts.Volume, waiting bool) {
 	case v.Other.Asked():
 		w.otherAttachment(v, places)
 	case va.Status.AttachError != nil && !va.Status.Attached:
-		w.link(ref, Bad, "not attached to "+v.Node+", the driver reports an error", since)
-		w.find(about{object: ref, reason: volumesv1alpha1.ReasonAttachFailed, places: places,
-			detail: va.Status.AttachError.Message, since: va.Status.AttachError.Time.Time})
+		w.link(ref, Bad, "not attached to "+v.Node+", the attacher reports an error", since)
+		w.find(w.unlessRefuted(about{object: ref, reason: attachReason(va.Status.AttachError.Message), places: places,
+			detail: va.Status.AttachError.Message, since: va.Status.AttachError.Time.Time}, v.Node, v))
 	case !va.Status.Attached:
 		w.link(ref, Waits, "not attached to "+v.Node+" yet", since)
 		w.find(w.late(about{object: ref, reason: catalog.AttachPending, since: since, places: places,
@@ -187,7 +187,7 @@ func (w *walk) absentAttachment(v *facts.Volume, waiting bool, places map[string
 func (w *walk) detaching(va *storagev1.VolumeAttachment, ref facts.Ref, places map[string]string) {
 	since := va.DeletionTimestamp.Time
 	if e := va.Status.DetachError; e != nil {
-		w.link(ref, Bad, "being detached from "+va.Spec.NodeName+", the driver reports an error", since)
+		w.link(ref, Bad, "being detached from "+va.Spec.NodeName+", the attacher reports an error", since)
 		w.find(about{object: ref, reason: volumesv1alpha1.ReasonDetachFailed, detail: e.Message, since: since,
 			places: places})
 		return
