@@ -175,8 +175,26 @@ func (w *walk) podEvents(pod *corev1.Pod, ref facts.Ref) {
 		}
 		places["node"] = pod.Spec.NodeName
 		a := about{object: ref, reason: reason, detail: repeated(e), since: e.First, places: places}
+		if reason == catalog.MountWaits {
+			a = w.sinceStart(a, pod) // the kubelet reports it as soon as its attempt ends, which may be at once
+		}
 		w.find(w.unlessRefuted(a, pod.Spec.NodeName, w.volumes()...))
 	}
+}
+
+// reportsWithin is how long a kubelet may wait for volumes before it reports that.
+const reportsWithin = 2 * time.Minute
+
+// sinceStart is a finding about a pod since its start. It is no problem as long as the kubelet may still wait.
+func (b *builder) sinceStart(a about, pod *corev1.Pod) about {
+	a.since = pod.CreationTimestamp.Time
+	if pod.Status.StartTime != nil {
+		a.since = pod.Status.StartTime.Time
+	}
+	if b.f.Now.Sub(a.since) < reportsWithin {
+		a.level = catalog.Waiting
+	}
+	return a
 }
 
 // allAttached reports whether every volume of the pod is known to be attached.
@@ -201,8 +219,7 @@ func repeated(e facts.Event) string {
 // fallback reports that nothing explains the wait, so that a waiting pod is never called fine.
 func (w *walk) fallback(pod *corev1.Pod, ref facts.Ref) {
 	if len(w.report.Findings) == 0 && !w.f.FromFile {
-		w.find(about{object: ref, reason: catalog.PodWaits, since: pod.CreationTimestamp.Time,
-			places: at("node", pod.Spec.NodeName)})
+		w.find(w.sinceStart(about{object: ref, reason: catalog.PodWaits, places: at("node", pod.Spec.NodeName)}, pod))
 	}
 }
 
