@@ -262,10 +262,23 @@ func (w *nodes) stateCondition(ref facts.Ref, c *metav1.Condition, matters bool)
 	a := about{object: ref, reason: c.Reason, detail: c.Message, since: c.LastTransitionTime.Time}
 	others := c.Type != volumesv1alpha1.ConditionReady || c.Reason == volumesv1alpha1.ReasonVolumesFailing ||
 		c.Reason == volumesv1alpha1.ReasonMountsDiffer
-	if !matters || others && w.f.Subject.Kind != facts.KindNode {
+	if !matters || others && w.f.Subject.Kind != facts.KindNode && !w.explainsWait(ref.Name, c) {
 		a.level = catalog.Note
 	}
 	w.find(w.unlessRefuted(a, ref.Name))
+}
+
+// explainsWait reports whether a condition is about another identity of the node, and names a volume that the subject
+// waits for. What its calls report then follows from that.
+func (w *nodes) explainsWait(node string, c *metav1.Condition) bool {
+	if c.Reason != volumesv1alpha1.ReasonNodeIDChanged && c.Reason != volumesv1alpha1.ReasonNodeRenamed {
+		return false
+	}
+	return slices.ContainsFunc(w.f.Volumes, func(v facts.Volume) bool {
+		return v.Node == node && v.UniqueName != "" && strings.Contains(c.Message, " "+v.UniqueName+" ") && w.otherID(&v) == "" &&
+			!(v.Intent.Found && conditionTrue(v.Intent.Value.Status.Conditions, volumesv1alpha1.ConditionReady)) &&
+			!(w.f.Pod.Found && podSettled(w.f.Pod.Value))
+	})
 }
 
 // system explains the manager, if the subject waits for it.

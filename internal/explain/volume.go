@@ -122,10 +122,13 @@ func (w *walk) attachment(v *facts.Volume, waiting bool) {
 }
 
 // otherID is the node's present ID in the driver, if the attachment was made for another one.
-func (w *walk) otherID(v *facts.Volume) string {
-	n, known := w.f.NodeOf(v.Node)
+func (b *builder) otherID(v *facts.Volume) string {
+	n, known := b.f.NodeOf(v.Node)
+	if !known || !n.CSINode.Found || !v.Attachment.Found {
+		return ""
+	}
 	attached := v.Attachment.Value.Annotations[volume.NodeIDAnnotation]
-	if !known || !n.CSINode.Found || attached == "" {
+	if attached == "" {
 		return ""
 	}
 	for _, d := range n.CSINode.Value.Spec.Drivers {

@@ -127,7 +127,7 @@ var ready = []Entry{
 	{Code: "HWS421", Reason: IntentOnNode, Level: Problem, Depth: Symptom, Acts: Author,
 		Says: "An intent on this node is not ready.",
 		Run:  []string{"kubectl hawser why intent {intent} -n {namespace}"}},
-	{Code: "HWS422", Reason: volumesv1alpha1.ReasonNodeRenamed, Level: Problem, Depth: Root, Acts: OnNode,
+	{Code: "HWS422", Reason: volumesv1alpha1.ReasonNodeRenamed, Level: Problem, Depth: Chief, Acts: OnNode,
 		Says: "The node goes on under another name while volumes are attached.",
 		Way:  "Give the node its old name back, or drain it under the new one: docs/troubleshoot.md.",
 		Run:  []string{"kubectl get nvs {node} -o yaml"}},
