@@ -176,7 +176,7 @@ func (w *claims) class(v *facts.Volume) {
 }
 
 // persistentVolume explains the PersistentVolume and how it fits claim and node.
-func (w *claims) persistentVolume(v *facts.Volume) {
+func (w *claims) persistentVolume(v *facts.Volume, waiting bool) {
 	ref := v.Volume.Ref
 	switch {
 	case !v.Volume.Asked():
@@ -194,7 +194,30 @@ func (w *claims) persistentVolume(v *facts.Volume) {
 	if problem := w.volumeProblem(v, pv, ref); problem != "" {
 		state, text = Bad, text+", "+problem
 	}
+	if pv.DeletionTimestamp != nil {
+		state, text = Bad, text+", being deleted"
+		w.volumeDeleting(v, waiting)
+	}
 	w.link(ref, state, text, time.Time{})
+}
+
+// volumeDeleting reports a PersistentVolume that is being deleted. No attacher attaches it any more. What uses it keeps
+// it, and loses it in the end.
+func (w *claims) volumeDeleting(v *facts.Volume, waiting bool) {
+	pv := v.Volume.Value
+	a := about{object: v.Volume.Ref, reason: catalog.VolumeDeleting, since: pv.DeletionTimestamp.Time,
+		level: unlessReleased(v), detail: "reclaim policy " + string(pv.Spec.PersistentVolumeReclaimPolicy)}
+	if v.Claim.Asked() {
+		a.places = map[string]string{"claim": v.Claim.Ref.Name, "namespace": v.Claim.Ref.Namespace}
+	}
+	for i := range v.Intents.Items {
+		intent := &v.Intents.Items[i]
+		a.detail += fmt.Sprintf("; used by intent %s/%s on node %s", intent.Namespace, intent.Name, intent.Spec.NodeName)
+	}
+	if waiting && a.level == "" && !v.Attached() {
+		a.level, a.depth = catalog.Problem, catalog.Root
+	}
+	w.find(a)
 }
 
 // volumeProblem reports what is wrong with the PersistentVolume itself, and returns it in a few words.

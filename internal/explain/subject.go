@@ -25,7 +25,7 @@ func (w *walk) claimSubject() {
 	v := &w.f.Volumes[0]
 	w.claim(v, false)
 	w.under(func() {
-		w.persistentVolume(v)
+		w.persistentVolume(v, false)
 		w.attachments(v)
 		w.full(v)
 		w.users(v)
@@ -55,10 +55,8 @@ func (w *walk) userPod(pod *corev1.Pod) {
 func (w *walk) volumeSubject() {
 	v := &w.f.Volumes[0]
 	pv, ref := v.Volume.Value, v.Volume.Ref
-	w.persistentVolume(v)
-	if pv.DeletionTimestamp != nil {
-		w.find(about{object: ref, reason: catalog.VolumeDeleting, since: pv.DeletionTimestamp.Time})
-	} else if pv.Status.Phase == corev1.VolumeReleased {
+	w.persistentVolume(v, false)
+	if pv.DeletionTimestamp == nil && pv.Status.Phase == corev1.VolumeReleased {
 		w.find(about{object: ref, reason: catalog.VolumeReleased, detail: string(pv.Spec.PersistentVolumeReclaimPolicy)})
 	}
 	w.under(func() {

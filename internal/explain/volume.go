@@ -31,7 +31,7 @@ func (w *walk) volume(v *facts.Volume, waiting bool) {
 	}
 	w.claim(v, waiting)
 	w.under(func() {
-		w.persistentVolume(v)
+		w.persistentVolume(v, waiting)
 		w.full(v)
 		w.under(func() {
 			if v.Intent.Found && v.PodVolume != "" {
