@@ -77,6 +77,21 @@ func mountReason(e facts.Event) string {
 	return catalog.MountFailed
 }
 
+// busy is what the kernel answers to an unmount of what is in use, as drivers repeat it.
+var busy = regexp.MustCompile(`(target|device|mount|resource) is busy|[Dd]evice or resource busy|EBUSY`)
+
+// releases are the reasons of a release that fails.
+var releases = map[string]bool{volumesv1alpha1.ReasonUnpublishFailed: true, volumesv1alpha1.ReasonUnstageFailed: true,
+	catalog.VolumeError: true}
+
+// unlessBusy distinguishes a release that fails because the volume is in use. Its driver can do nothing about that.
+func unlessBusy(a about) about {
+	if releases[a.reason] && busy.MatchString(a.detail) {
+		a.reason = catalog.VolumeBusy
+	}
+	return a
+}
+
 // attachReason is what the error of an attachment means.
 func attachReason(message string) string {
 	for _, s := range attachSigns {

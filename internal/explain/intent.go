@@ -135,6 +135,7 @@ func (w *walk) intentCondition(v *facts.Volume, c *metav1.Condition) {
 		(c.Type == volumesv1alpha1.ConditionStalled || c.Type == volumesv1alpha1.ConditionResolved) {
 		a.level = catalog.Note // it only has to be released
 	}
+	a = unlessBusy(a)
 	if a = w.unlessRefuted(a, intent.Spec.NodeName, v); a.reason == catalog.Outdated {
 		w.find(a)
 		return

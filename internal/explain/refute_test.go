@@ -92,7 +92,7 @@ var standing = map[string][]string{
 		"HWS212", "HWS213", "HWS216", "HWS601", "HWS602", "HWS604", "HWS642", "HWS647", "HWS648", "HWS649"},
 	"only the node, its driver or its storage knows": {"HWS306", "HWS307", "HWS308", "HWS309", "HWS310", "HWS311",
 		"HWS313", "HWS315", "HWS316", "HWS317", "HWS318", "HWS321", "HWS322", "HWS323", "HWS324", "HWS325", "HWS326",
-		"HWS327", "HWS328", "HWS329", "HWS330", "HWS331", "HWS333", "HWS405", "HWS406", "HWS407", "HWS422", "HWS423",
+		"HWS327", "HWS328", "HWS329", "HWS330", "HWS331", "HWS333", "HWS335", "HWS405", "HWS406", "HWS407", "HWS422", "HWS423",
 		"HWS428", "HWS429", "HWS431", "HWS432"},
 	"the manager is the object": {"HWS501", "HWS502", "HWS503", "HWS505", "HWS506", "HWS507", "HWS508", "HWS509",
 		"HWS511", "HWS512", "HWS513", "HWS517"},

@@ -18,6 +18,7 @@ import (
 	"github.com/hawser-io/hawser/internal/explain/catalog"
 	"github.com/hawser-io/hawser/internal/explain/facts"
 	"github.com/hawser-io/hawser/internal/handshake"
+	"github.com/hawser-io/hawser/internal/status"
 )
 
 // claimSubject explains a claim: how it is bound, and what uses it.
@@ -180,8 +181,12 @@ func (w *walk) lines(n *facts.Node) {
 			w.find(about{object: n.State.Ref, reason: catalog.Unprotected, detail: l.VolumeName})
 		}
 		if l.Error != nil {
-			w.find(about{object: n.State.Ref, reason: catalog.VolumeError, detail: fmt.Sprintf("%s: %s: %s",
-				l.VolumeName, l.Error.Operation, join(l.Error.Code, l.Error.Message))})
+			a := about{object: n.State.Ref, reason: catalog.VolumeError, detail: fmt.Sprintf("%s: %s: %s",
+				l.VolumeName, l.Error.Operation, join(l.Error.Code, l.Error.Message))}
+			if status.ReleaseFails(l) {
+				a = unlessBusy(a)
+			}
+			w.find(a)
 		}
 		for _, p := range l.Publications {
 			if p.Orphan {

@@ -55,6 +55,7 @@ const (
 	Storage Actor = "the administrator of the driver or the volume"
 	OnNode  Actor = "the administrator of the node"
 	Cluster Actor = "a cluster administrator"
+	User    Actor = "the author of what uses the volume, or the administrator of the node"
 	Writer  Actor = "the program that wrote the condition or the event"
 )
 

@@ -39,6 +39,8 @@ const (
 	DetachStuck = "DetachStuck"
 	// Unprotected means that the old mount of a forced detach may still write.
 	Unprotected = "UnprotectedMount"
+	// VolumeBusy means that the volume cannot be released, because something uses its mount or its device.
+	VolumeBusy = "VolumeBusy"
 	// VolumeError means that a line of a node state has an error.
 	VolumeError = "VolumeError"
 	// HolderOnDeadNode means that the holder's node cannot release.
