@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/explain/catalog"
@@ -82,14 +83,26 @@ func (w *walk) notObserved(intent *volumesv1alpha1.VolumeAttachmentIntent, ref f
 	if resolved != nil && resolved.ObservedGeneration == intent.Generation {
 		reason, text = catalog.NotReported, "not reported by the agent yet"
 	}
-	a := about{object: ref, reason: reason, since: intent.CreationTimestamp.Time,
+	a := about{object: ref, reason: reason, since: asked(intent),
 		places: map[string]string{"node": intent.Spec.NodeName},
 		detail: fmt.Sprintf("generation %d was observed, %d is present", intent.Status.ObservedGeneration, intent.Generation)}
-	if w.f.Now.Sub(intent.CreationTimestamp.Time) < observedWithin {
+	if w.f.Now.Sub(a.since) < observedWithin {
 		a.level = catalog.Waiting
 	}
 	w.link(ref, Waits, text+", wanted on node "+intent.Spec.NodeName, a.since)
 	w.find(a)
+}
+
+// asked is when the present generation of an intent was written.
+func asked(intent *volumesv1alpha1.VolumeAttachmentIntent) time.Time {
+	last := intent.CreationTimestamp.Time
+	for _, later := range []time.Time{ptr.Deref(intent.DeletionTimestamp, metav1.Time{}).Time,
+		written(intent.ManagedFields, `"f:spec"`)} {
+		if later.After(last) {
+			last = later
+		}
+	}
+	return last
 }
 
 // stateOf is the state of a link whose condition is positive.

@@ -108,6 +108,9 @@ func (b *builder) states(places map[string]string) catalog.States {
 	if !b.f.Installed {
 		states["lease hawser-manager"] = catalog.Gone
 	}
+	if b.f.ManagerLease.Found && b.overdue(b.f.ManagerLease) <= 0 {
+		states[catalog.Leader] = catalog.Present
+	}
 	for _, k := range kindsOf {
 		name, ref := places[k.place], facts.Ref{Kind: k.kind, Name: places[k.place]}
 		if slices.Contains([]string{facts.KindPod, facts.KindClaim, facts.KindIntent}, k.kind) {

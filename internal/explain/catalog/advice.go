@@ -38,6 +38,8 @@ const (
 	Users = "users"
 	// Holders are the intents that have the volume on another node.
 	Holders = "holders"
+	// Leader is the manager that leads, as long as it renews its Lease.
+	Leader = "the leading manager"
 	// AllStuck is the declaration of all attachments of a node whose release fails.
 	AllStuck = "declare-released {node} --all-stuck"
 	// OneAttachment is the declaration of one attachment.

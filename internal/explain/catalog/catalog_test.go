@@ -272,7 +272,7 @@ func TestTheReferencePageIsMadeFromTheCatalog(t *testing.T) {
 
 // stateTexts are the states for which entries have other ways out.
 var stateTexts = map[catalog.State]string{catalog.Deleting: "being deleted", catalog.Gone: "gone", catalog.Unset: "not known",
-	catalog.Pinned: "resolved before", catalog.Done: "done"}
+	catalog.Pinned: "resolved before", catalog.Present: "there", catalog.Done: "done"}
 
 // page is docs/reference/findings.md.
 func page() string {
