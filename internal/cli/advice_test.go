@@ -19,6 +19,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/explain"
+	"github.com/hawser-io/hawser/internal/explain/catalog"
 	"github.com/hawser-io/hawser/internal/explain/facts"
 )
 
@@ -146,6 +147,20 @@ func TestEveryCommandIsPossibleInTheSituationThatWasRead(t *testing.T) {
 			for _, command := range found.Run {
 				if why := w.prevented(command); why != "" {
 					t.Errorf("%s: %s advises %q, but %s", f.name, found.Code, command, why)
+				}
+			}
+		}
+	}
+}
+
+func TestTheChainDoesNotContradictWhatWasFound(t *testing.T) {
+	for _, f := range fixtures(t, noon) {
+		report := explainFixture(t, f, newFakeReader(t, f), noon)
+		for _, found := range report.Findings {
+			for _, link := range report.Chain {
+				if link.Object == found.Object && link.State == explain.Good && found.Level == catalog.Problem {
+					t.Errorf("%s: %s is a problem of %s, and the chain has it as %s: %s", f.name, found.Code, found.Object,
+						link.State, link.Text)
 				}
 			}
 		}

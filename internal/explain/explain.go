@@ -144,6 +144,7 @@ func (b *builder) conclude() {
 		return cmp.Or(cmp.Compare(rank(b.Level), rank(a.Level)), cmp.Compare(b.depth, a.depth))
 	})
 	r.Findings = b.withoutConsequences()
+	b.agree()
 	r.Fine = len(r.Findings) == 0
 	r.Verdict = "Nothing is waited for."
 	if r.Fine {
@@ -153,6 +154,18 @@ func (b *builder) conclude() {
 	r.Verdict = cause.Says
 	if cause.Object != r.Subject {
 		r.Verdict = cause.Object.String() + ": " + cause.Says
+	}
+}
+
+// agree shows in the chain which object has a problem, though what else it reports is as it should be.
+func (b *builder) agree() {
+	for i := range b.report.Chain {
+		l := &b.report.Chain[i]
+		for _, f := range b.report.Findings {
+			if f.Object == l.Object && f.Level == catalog.Problem && l.State == Good {
+				l.State, l.Text, l.Since = Bad, l.Text+", but "+f.Reason, f.Since
+			}
+		}
 	}
 }
 
