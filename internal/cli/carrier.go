@@ -62,11 +62,11 @@ func (c *carrier) run(ctx context.Context, name string, scopes []scope) error {
 	return c.finish(listed(name+"Result", items, findings, func(w io.Writer) {
 		for _, check := range c.plan.Checks {
 			if check.Finding() {
-				_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", check.Verdict, check.About, check.Text)
+				_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", check.Verdict, check.About, cell(check.Text))
 			}
 		}
 		for _, item := range items {
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", item.State, arrow(item), item.Why)
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", item.State, arrow(item), cell(item.Why))
 		}
 		if len(items) == 0 {
 			_, _ = fmt.Fprintln(w, "There is nothing to move.")

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -24,7 +23,6 @@ import (
 	"github.com/hawser-io/hawser/internal/explain/facts"
 	"github.com/hawser-io/hawser/internal/handshake"
 	"github.com/hawser-io/hawser/internal/machine"
-	"github.com/hawser-io/hawser/internal/status"
 )
 
 // declare declares attachments released: one, or all whose release fails.
@@ -77,7 +75,7 @@ func (d *declare) run(ctx context.Context, g *facts.Gatherer, args []string) err
 	}
 	uids := args[1:]
 	if d.allStuck {
-		if uids = stuck(n.State.Value); len(uids) == 0 {
+		if uids = explain.Stuck(n.State.Value); len(uids) == 0 {
 			return fmt.Errorf("the agent of node %s reports no release that fails, and no use by another machine alone; "+
 				"kubectl hawser why node %s explains what it waits for", args[0], args[0])
 		}
@@ -111,22 +109,6 @@ func (d *declare) run(ctx context.Context, g *facts.Gatherer, args []string) err
 		return err
 	}
 	return d.write(ctx, g, n.State.Value, uids)
-}
-
-// stuck are the attachments whose release fails, as the agent reports, or that another machine of the node's name uses
-// alone, and that were not declared yet.
-func stuck(state *volumesv1alpha1.NodeVolumeState) []string {
-	var uids []string
-	for i := range state.Status.Volumes {
-		l := &state.Status.Volumes[i]
-		_, declared := state.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+string(l.AttachmentUID)]
-		if (status.ReleaseFails(l) || l.Machine != nil) && l.AttachmentUID != "" && !declared &&
-			!handshake.UsedByTwo(state, l.AttachmentUID) {
-			uids = append(uids, string(l.AttachmentUID))
-		}
-	}
-	slices.Sort(uids)
-	return slices.Compact(uids)
 }
 
 // findAttachment describes the entry and the line that name an attachment.

@@ -13,6 +13,7 @@ import (
 	storagehelpers "k8s.io/component-helpers/storage/volume"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/status"
 )
 
 // Fate is what a drain does to a volume.
@@ -37,11 +38,13 @@ type Drain struct {
 
 // Leaver is one volume of the node.
 type Leaver struct {
-	Volume           string   `json:"volume"`
-	PersistentVolume string   `json:"persistentVolume,omitempty"`
-	Fate             Fate     `json:"fate"`
-	Why              string   `json:"why"`
-	Run              []string `json:"run,omitempty"`
+	Volume           string `json:"volume"`
+	PersistentVolume string `json:"persistentVolume,omitempty"`
+	// Claim is the one that the PersistentVolume belongs to, with its namespace.
+	Claim string   `json:"claim,omitempty"`
+	Fate  Fate     `json:"fate"`
+	Why   string   `json:"why"`
+	Run   []string `json:"run,omitempty"`
 }
 
 // Hanging counts the volumes that would not leave.
@@ -94,6 +97,9 @@ func PlanDrain(g Ground) Drain {
 
 func leaver(g Ground, e *volumesv1alpha1.NodeAttachment, l *volumesv1alpha1.NodeVolume) Leaver {
 	v := Leaver{Volume: e.VolumeName, PersistentVolume: e.PersistentVolumeName}
+	if pv := g.Volumes[e.PersistentVolumeName]; pv != nil && pv.Spec.ClaimRef != nil {
+		v.Claim = pv.Spec.ClaimRef.Namespace + "/" + pv.Spec.ClaimRef.Name
+	}
 	if why := hangs(g, e, l); why != "" {
 		v.Fate, v.Why, v.Run = Hangs, why, []string{"kubectl hawser why node " + g.State.Name}
 		return v
@@ -120,7 +126,7 @@ func hangs(g Ground, e *volumesv1alpha1.NodeAttachment, l *volumesv1alpha1.NodeV
 		return g.Blocked
 	case e.DetachError != "":
 		return "its detach fails: " + e.DetachError
-	case l != nil && l.Error != nil:
+	case l != nil && status.ReleaseFails(l):
 		return fmt.Sprintf("its %s fails: %s", l.Error.Operation, l.Error.Message)
 	case l != nil && slices.ContainsFunc(l.Publications, func(p volumesv1alpha1.Publication) bool { return p.Orphan }):
 		return "it is published for an intent that does not exist"

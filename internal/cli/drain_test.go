@@ -109,19 +109,25 @@ func TestADrainNamesWhatMovesWhatNeedsADeleteAndWhatHangs(t *testing.T) {
 	intent.Status.UniqueVolumeName = "wanted"
 	s := state("node-a", []volumesv1alpha1.NodeAttachment{{VolumeName: "moves"}, {VolumeName: "wanted"},
 		{VolumeName: "local", PersistentVolumeName: "pv-local"}, {VolumeName: "stuck", DetachError: "no attacher"}},
-		volumesv1alpha1.NodeVolume{VolumeName: "upstream", InUse: true})
+		volumesv1alpha1.NodeVolume{VolumeName: "upstream", InUse: true},
+		volumesv1alpha1.NodeVolume{VolumeName: "small", InUse: true,
+			Error: &volumesv1alpha1.OperationError{Operation: "expand", Message: "no space"}},
+		volumesv1alpha1.NodeVolume{VolumeName: "busy", InUse: true,
+			Error: &volumesv1alpha1.OperationError{Operation: "unstage", Message: "target is busy"}})
+	only.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "shop", Name: "local"}
 	ground := Ground{State: &s, Intents: []volumesv1alpha1.VolumeAttachmentIntent{intent},
 		Volumes: map[string]*corev1.PersistentVolume{"pv-local": only},
 		Nodes:   []corev1.Node{node("node-a", "a"), node("node-b", "b")}}
-	want := map[string]Fate{"moves": Moves, "upstream": Moves, "wanted": NeedsDelete, "local": Hangs, "stuck": Hangs}
+	want := map[string]Fate{"moves": Moves, "upstream": Moves, "wanted": NeedsDelete, "local": Hangs, "stuck": Hangs,
+		"small": Moves, "busy": Hangs}
 	d := PlanDrain(ground)
 	for _, v := range d.Volumes {
 		if v.Fate != want[v.Volume] {
 			t.Errorf("volume %s: %s (%s), want %s", v.Volume, v.Fate, v.Why, want[v.Volume])
 		}
 	}
-	if d.Hanging() != 2 || d.Volumes[0].Fate != Hangs {
-		t.Errorf("%d hang, the first is %s; want 2, and these first", d.Hanging(), d.Volumes[0].Fate)
+	if d.Hanging() != 3 || d.Volumes[0].Fate != Hangs || d.Volumes[0].Claim != "shop/local" {
+		t.Errorf("%d hang, the first is %+v; want 3, and these first, with the claim", d.Hanging(), d.Volumes[0])
 	}
 	ground.Nodes = append(ground.Nodes, node("node-c", "a"))
 	for _, v := range PlanDrain(ground).Volumes {

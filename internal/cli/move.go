@@ -157,7 +157,7 @@ func doing(l *relocate.Leaving) string {
 // writeChecks writes checks. Those of intents that are fine are for wide.
 func (o *options) writeChecks(w io.Writer, indent string, checks []relocate.Check) {
 	for _, c := range checks {
-		_, _ = fmt.Fprintf(w, "%s  %s\t%s\t%s\n", indent, c.Verdict, c.About, c.Text)
+		_, _ = fmt.Fprintf(w, "%s  %s\t%s\t%s\n", indent, c.Verdict, c.About, cell(c.Text))
 		for _, command := range c.Run {
 			_, _ = fmt.Fprintf(w, "%s  \t\t  %s\n", indent, command)
 		}

@@ -130,7 +130,7 @@ func (w *writer) link(l explain.Link) {
 	if l.Since != nil && l.State != explain.Good {
 		since = ", for " + w.age(*l.Since)
 	}
-	w.printf("  %s  %s%s: %s%s\n", w.paint(m.mark, m.color), strings.Repeat("  ", l.Depth), l.Object, l.Text, since)
+	w.printf("  %s  %s%s: %s%s\n", w.paint(m.mark, m.color), strings.Repeat("  ", l.Depth), l.Object, cell(l.Text), since)
 }
 
 // finding writes one finding: the cause with all that helps, others in short.

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/printers"
@@ -62,6 +63,9 @@ func (o *options) show(r *result) error {
 	r.text(w)
 	return w.Flush()
 }
+
+// cell is a text in its place in a table or a tree. Errors of drivers may have several lines.
+func cell(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // reporting is a command that reads and reports.
 type reporting func(context.Context, *facts.Gatherer, []string) (*result, error)

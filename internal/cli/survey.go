@@ -67,7 +67,7 @@ func treeArgs(_ *cobra.Command, args []string) error {
 func writeBranch(w io.Writer, b *Branch, first, rest string) {
 	text := b.Object
 	if b.Text != "" {
-		text += ": " + b.Text
+		text += ": " + cell(b.Text)
 	}
 	_, _ = fmt.Fprintln(w, first+text)
 	for i := range b.Children {
@@ -181,7 +181,7 @@ func newHistory(o *options) *cobra.Command {
 			}
 			return listed("Moments", moments, 0, func(w io.Writer) {
 				for _, m := range moments {
-					_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", m.Time.Format(time.RFC3339), m.Object, m.What)
+					_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", m.Time.Format(time.RFC3339), m.Object, cell(m.What))
 				}
 			}), nil
 		}),
@@ -191,7 +191,13 @@ func newHistory(o *options) *cobra.Command {
 }
 
 func newPlan(o *options) *cobra.Command {
-	plan := &cobra.Command{Use: "plan", Short: "Show what a change would meet; it only reads"}
+	plan := &cobra.Command{Use: "plan", Short: "Show what a change would meet; it only reads",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("there is no plan %q, want drain or move", args[0])
+			}
+			return cmd.Help()
+		}}
 	drain := &cobra.Command{
 		Use: "drain NODE", Short: "Show which volumes would leave a node, and which would hang", Args: cobra.ExactArgs(1),
 		ValidArgsFunction: o.completeName(facts.KindNode), RunE: o.command(o.planDrain),
@@ -225,7 +231,10 @@ func (o *options) writeDrainPlan(w io.Writer, d *Drain) {
 		if o.wide() && name != v.Volume {
 			name += " " + v.Volume
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", v.Fate, name, v.Why)
+		if v.Claim != "" {
+			name += " (claim " + v.Claim + ")"
+		}
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", v.Fate, name, cell(v.Why))
 		for _, command := range v.Run {
 			_, _ = fmt.Fprintf(w, "\t\t%s\n", command)
 		}

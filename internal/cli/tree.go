@@ -162,6 +162,17 @@ func lineBranches(l *volumesv1alpha1.NodeVolume) []Branch {
 	return branches
 }
 
+// ofClaim names the claim by which intents on a node use a volume.
+func ofClaim(intents []volumesv1alpha1.VolumeAttachmentIntent, volumeName string) string {
+	for i := range intents {
+		source := intents[i].Spec.Volume.PersistentVolumeClaim
+		if source != nil && intents[i].Status.UniqueVolumeName == volumeName {
+			return "claim " + intents[i].Namespace + "/" + source.ClaimName
+		}
+	}
+	return ""
+}
+
 // nodeTree shows every volume that is attached to the node or in use there, and the intents that wait.
 func nodeTree(f *facts.Facts) Branch {
 	n, _ := f.NodeOf(f.Subject.Name)
@@ -181,7 +192,7 @@ func nodeTree(f *facts.Facts) Branch {
 	names = slices.Compact(names)
 	root.Text = fmt.Sprintf("%d volumes", len(names))
 	for _, name := range names {
-		branch := Branch{Object: name, Children: parts(n.State.Value, name)}
+		branch := Branch{Object: name, Children: parts(n.State.Value, name), Text: ofClaim(f.NodeIntents.Items, name)}
 		for i := range f.NodeIntents.Items {
 			if intent := &f.NodeIntents.Items[i]; intent.Status.UniqueVolumeName == name {
 				branch.add(intentBranch(intent))

@@ -32,13 +32,22 @@ func (b *builder) unreadable(ref facts.Ref, err error) {
 }
 
 // missing reports an object that another one names, or that it cannot be read.
-func (b *builder) missing(ref facts.Ref, err error, reason string, places map[string]string) {
+func (b *builder) missing(ref facts.Ref, err error, a about) {
 	if !facts.Absent(err) {
 		b.unreadable(ref, err)
 		return
 	}
 	b.link(ref, Bad, "does not exist", time.Time{})
-	b.find(about{object: ref, reason: reason, places: places})
+	a.object = ref
+	b.find(a)
+}
+
+// unlessReleased is the level of what an intent needs to have a volume. One that is deleted only releases it.
+func unlessReleased(v *facts.Volume) catalog.Level {
+	if v.Intent.Found && v.Intent.Value.DeletionTimestamp != nil {
+		return catalog.Note
+	}
+	return ""
 }
 
 // claims is the part of the walk about claims and PersistentVolumes.
@@ -51,7 +60,7 @@ func (w *claims) claim(v *facts.Volume, waiting bool) {
 	case !v.Claim.Asked():
 		return
 	case v.Claim.Err != nil:
-		w.missing(ref, v.Claim.Err, volumesv1alpha1.ReasonClaimNotFound, nil)
+		w.missing(ref, v.Claim.Err, about{reason: volumesv1alpha1.ReasonClaimNotFound, level: unlessReleased(v)})
 		return
 	}
 	claim := v.Claim.Value
@@ -160,21 +169,21 @@ func (w *claims) pendingClaim(v *facts.Volume, claim *corev1.PersistentVolumeCla
 
 func (w *claims) class(v *facts.Volume) {
 	if v.Class.Err != nil {
-		w.missing(v.Class.Ref, v.Class.Err, catalog.ClassMissing, nil)
+		w.missing(v.Class.Ref, v.Class.Err, about{reason: catalog.ClassMissing})
 		return
 	}
 	w.link(v.Class.Ref, Good, "made by "+v.Class.Value.Provisioner, time.Time{})
 }
 
 // persistentVolume explains the PersistentVolume and how it fits claim and node.
-func (w *claims) persistentVolume(v *facts.Volume) {
+func (w *claims) persistentVolume(v *facts.Volume, waiting bool) {
 	ref := v.Volume.Ref
 	switch {
 	case !v.Volume.Asked():
 		return
 	case v.Volume.Err != nil:
-		w.missing(ref, v.Volume.Err, volumesv1alpha1.ReasonVolumeNotFound,
-			map[string]string{"claim": v.Claim.Ref.Name, "namespace": v.Claim.Ref.Namespace})
+		w.missing(ref, v.Volume.Err, about{reason: volumesv1alpha1.ReasonVolumeNotFound, level: unlessReleased(v),
+			places: map[string]string{"claim": v.Claim.Ref.Name, "namespace": v.Claim.Ref.Namespace}})
 		return
 	}
 	pv := v.Volume.Value
@@ -185,7 +194,30 @@ func (w *claims) persistentVolume(v *facts.Volume) {
 	if problem := w.volumeProblem(v, pv, ref); problem != "" {
 		state, text = Bad, text+", "+problem
 	}
+	if pv.DeletionTimestamp != nil {
+		state, text = Bad, text+", being deleted"
+		w.volumeDeleting(v, waiting)
+	}
 	w.link(ref, state, text, time.Time{})
+}
+
+// volumeDeleting reports a PersistentVolume that is being deleted. No attacher attaches it any more. What uses it keeps
+// it, and loses it in the end.
+func (w *claims) volumeDeleting(v *facts.Volume, waiting bool) {
+	pv := v.Volume.Value
+	a := about{object: v.Volume.Ref, reason: catalog.VolumeDeleting, since: pv.DeletionTimestamp.Time,
+		level: unlessReleased(v), detail: "reclaim policy " + string(pv.Spec.PersistentVolumeReclaimPolicy)}
+	if v.Claim.Asked() {
+		a.places = map[string]string{"claim": v.Claim.Ref.Name, "namespace": v.Claim.Ref.Namespace}
+	}
+	for i := range v.Intents.Items {
+		intent := &v.Intents.Items[i]
+		a.detail += fmt.Sprintf("; used by intent %s/%s on node %s", intent.Namespace, intent.Name, intent.Spec.NodeName)
+	}
+	if waiting && a.level == "" && !v.Attached() {
+		a.level, a.depth = catalog.Problem, catalog.Root
+	}
+	w.find(a)
 }
 
 // volumeProblem reports what is wrong with the PersistentVolume itself, and returns it in a few words.

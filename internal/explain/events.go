@@ -42,6 +42,12 @@ var mountSigns = signs(
 	`executable file not found`, volumesv1alpha1.ReasonFormatToolMissing,
 )
 
+// attachSigns are for what an attacher reports before it calls its driver. The first that matches counts.
+var attachSigns = signs(
+	`does not contain driver|CSINode .* not found|has no NodeID`, volumesv1alpha1.ReasonDriverNotInstalled,
+	`volume attachment limit|max(imum)? (number of )?volumes|ResourceExhausted`, volumesv1alpha1.ReasonNodeLimitReached,
+)
+
 // schedulerSigns are for the message of PodScheduled. Each that matches counts.
 var schedulerSigns = signs(
 	`persistentvolumeclaim "[^"]+" not found`, volumesv1alpha1.ReasonClaimNotFound,
@@ -69,6 +75,31 @@ func mountReason(e facts.Event) string {
 		return catalog.AttachEvent
 	}
 	return catalog.MountFailed
+}
+
+// busy is what the kernel answers to an unmount of what is in use, as drivers repeat it.
+var busy = regexp.MustCompile(`(target|device|mount|resource) is busy|[Dd]evice or resource busy|EBUSY`)
+
+// releases are the reasons of a release that fails.
+var releases = map[string]bool{volumesv1alpha1.ReasonUnpublishFailed: true, volumesv1alpha1.ReasonUnstageFailed: true,
+	catalog.VolumeError: true}
+
+// unlessBusy distinguishes a release that fails because the volume is in use. Its driver can do nothing about that.
+func unlessBusy(a about) about {
+	if releases[a.reason] && busy.MatchString(a.detail) {
+		a.reason = catalog.VolumeBusy
+	}
+	return a
+}
+
+// attachReason is what the error of an attachment means.
+func attachReason(message string) string {
+	for _, s := range attachSigns {
+		if s.pattern.MatchString(message) {
+			return s.reason
+		}
+	}
+	return volumesv1alpha1.ReasonAttachFailed
 }
 
 // schedulerReasons are all that the scheduler's message names.

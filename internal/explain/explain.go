@@ -16,7 +16,6 @@ import (
 
 	"github.com/hawser-io/hawser/internal/explain/catalog"
 	"github.com/hawser-io/hawser/internal/explain/facts"
-	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 // Finding is one thing that was found about one object.
@@ -85,6 +84,11 @@ func (r *Report) has(reason string) bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Reason == reason })
 }
 
+// found reports whether there is a finding about an object.
+func (r *Report) found(object facts.Ref) bool {
+	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Object == object })
+}
+
 // notes reports whether a note has the reason.
 func (r *Report) notes(reason string) bool {
 	return slices.ContainsFunc(r.Notes, func(f Finding) bool { return f.Reason == reason })
@@ -94,11 +98,12 @@ func (r *Report) notes(reason string) bool {
 type builder struct {
 	f      *facts.Facts
 	report *Report
+	known  known
 	depth  int
 }
 
 func newBuilder(f *facts.Facts) *builder {
-	return &builder{f: f, report: &Report{Subject: f.Subject, Time: f.Now, Findings: []Finding{}, Chain: []Link{}}}
+	return &builder{f: f, known: knownOf(f), report: &Report{Subject: f.Subject, Time: f.Now, Findings: []Finding{}, Chain: []Link{}}}
 }
 
 // walk goes from the subject to its storage. nodes and claims have the parts about them.
@@ -139,6 +144,7 @@ func (b *builder) conclude() {
 		return cmp.Or(cmp.Compare(rank(b.Level), rank(a.Level)), cmp.Compare(b.depth, a.depth))
 	})
 	r.Findings = b.withoutConsequences()
+	b.agree()
 	r.Fine = len(r.Findings) == 0
 	r.Verdict = "Nothing is waited for."
 	if r.Fine {
@@ -148,6 +154,18 @@ func (b *builder) conclude() {
 	r.Verdict = cause.Says
 	if cause.Object != r.Subject {
 		r.Verdict = cause.Object.String() + ": " + cause.Says
+	}
+}
+
+// agree shows in the chain which object has a problem, though what else it reports is as it should be.
+func (b *builder) agree() {
+	for i := range b.report.Chain {
+		l := &b.report.Chain[i]
+		for _, f := range b.report.Findings {
+			if f.Object == l.Object && f.Level == catalog.Problem && l.State == Good {
+				l.State, l.Text, l.Since = Bad, l.Text+", but "+f.Reason, f.Since
+			}
+		}
 	}
 }
 
@@ -179,8 +197,7 @@ type about struct {
 // find adds a finding, unless the report has it already.
 func (b *builder) find(a about) {
 	places := b.places(a)
-	e := catalog.OfReason(a.reason)
-	e = e.For(b.declared(places[cmp.Or(e.Off, "node")]))
+	e := catalog.OfReason(a.reason).For(b.states(places))
 	finding := Finding{Code: e.Code, Reason: a.reason, Level: cmp.Or(a.level, e.Level), Says: e.Says, Detail: a.detail,
 		Object: a.object, Since: timeOf(a.since), Acts: e.Acts, Way: e.Way, Run: b.commands(e, places), URL: e.URL(),
 		depth: max(a.depth, e.Depth)}
@@ -191,18 +208,6 @@ func (b *builder) find(a about) {
 		return
 	}
 	b.report.Findings = add(b.report.Findings, finding)
-}
-
-// declared is what the Node of that name declares about its machine, as far as it was read.
-func (b *builder) declared(node string) catalog.Declared {
-	n, known := b.f.NodeOf(node)
-	switch {
-	case known && facts.Absent(n.Node.Err):
-		return catalog.Gone
-	case known && n.Node.Found && handshake.OutOfService(n.Node.Value) != nil:
-		return catalog.Tainted
-	}
-	return catalog.Nothing
 }
 
 // commands leaves out the one that makes the same report again.

@@ -37,7 +37,7 @@ func (w *walk) fileIntent(v *facts.Volume) {
 	if volume.SingleUser(pv) {
 		for i := range v.Intents.Items {
 			if other := &v.Intents.Items[i]; other.Name != intent.Name || other.Namespace != intent.Namespace {
-				w.find(about{object: ref, reason: volumesv1alpha1.ReasonReadWriteOncePod, places: intentPlaces(v),
+				w.find(about{object: ref, reason: volumesv1alpha1.ReasonReadWriteOncePod, places: w.intentPlaces(v),
 					detail: fmt.Sprintf("intent %s/%s has it", other.Namespace, other.Name)})
 			}
 		}

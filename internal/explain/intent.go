@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/explain/catalog"
@@ -44,8 +45,8 @@ func (w *walk) intentSubject() {
 // namedPod adds the pod whose inline volume an intent attaches.
 func (w *walk) namedPod(intent *volumesv1alpha1.VolumeAttachmentIntent) {
 	if w.f.Pod.Err != nil {
-		w.missing(w.f.Pod.Ref, w.f.Pod.Err, volumesv1alpha1.ReasonPodNotFound,
-			map[string]string{"intent": intent.Name, "namespace": intent.Namespace})
+		w.missing(w.f.Pod.Ref, w.f.Pod.Err, about{reason: volumesv1alpha1.ReasonPodNotFound,
+			places: map[string]string{"intent": intent.Name, "namespace": intent.Namespace}})
 		return
 	}
 	w.link(w.f.Pod.Ref, Good, "on node "+w.f.Pod.Value.Spec.NodeName, time.Time{})
@@ -82,14 +83,26 @@ func (w *walk) notObserved(intent *volumesv1alpha1.VolumeAttachmentIntent, ref f
 	if resolved != nil && resolved.ObservedGeneration == intent.Generation {
 		reason, text = catalog.NotReported, "not reported by the agent yet"
 	}
-	a := about{object: ref, reason: reason, since: intent.CreationTimestamp.Time,
+	a := about{object: ref, reason: reason, since: asked(intent),
 		places: map[string]string{"node": intent.Spec.NodeName},
 		detail: fmt.Sprintf("generation %d was observed, %d is present", intent.Status.ObservedGeneration, intent.Generation)}
-	if w.f.Now.Sub(intent.CreationTimestamp.Time) < observedWithin {
+	if w.f.Now.Sub(a.since) < observedWithin {
 		a.level = catalog.Waiting
 	}
 	w.link(ref, Waits, text+", wanted on node "+intent.Spec.NodeName, a.since)
 	w.find(a)
+}
+
+// asked is when the present generation of an intent was written.
+func asked(intent *volumesv1alpha1.VolumeAttachmentIntent) time.Time {
+	last := intent.CreationTimestamp.Time
+	for _, later := range []time.Time{ptr.Deref(intent.DeletionTimestamp, metav1.Time{}).Time,
+		written(intent.ManagedFields, `"f:spec"`)} {
+		if later.After(last) {
+			last = later
+		}
+	}
+	return last
 }
 
 // stateOf is the state of a link whose condition is positive.
@@ -121,15 +134,24 @@ func (w *walk) intentConditions(v *facts.Volume) {
 	if ready != nil && !good(ready) && !reported[ready.Reason] {
 		w.intentCondition(v, ready)
 	}
+	if intent := v.Intent.Value; intent.DeletionTimestamp != nil && !w.report.found(v.Intent.Ref) {
+		w.find(about{object: v.Intent.Ref, reason: volumesv1alpha1.ReasonReleasing, places: w.intentPlaces(v),
+			since: intent.DeletionTimestamp.Time})
+	}
 }
 
 func (w *walk) intentCondition(v *facts.Volume, c *metav1.Condition) {
 	intent := v.Intent.Value
 	a := about{object: v.Intent.Ref, reason: c.Reason, since: c.LastTransitionTime.Time,
-		detail: join(c.Message, lastError(intent, c)), places: intentPlaces(v)}
+		detail: join(c.Message, lastError(intent, c)), places: w.intentPlaces(v)}
 	if intent.DeletionTimestamp != nil &&
 		(c.Type == volumesv1alpha1.ConditionStalled || c.Type == volumesv1alpha1.ConditionResolved) {
 		a.level = catalog.Note // it only has to be released
+	}
+	a = unlessBusy(a)
+	if a = w.unlessRefuted(a, intent.Spec.NodeName, v); a.reason == catalog.Outdated {
+		w.find(a)
+		return
 	}
 	if c.Type == volumesv1alpha1.ConditionStalled {
 		w.find(a)
@@ -160,12 +182,15 @@ func timedOut(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
 	return e != nil && e.Code == "DeadlineExceeded"
 }
 
-func intentPlaces(v *facts.Volume) map[string]string {
+func (w *walk) intentPlaces(v *facts.Volume) map[string]string {
 	intent := v.Intent.Value
 	places := map[string]string{"node": intent.Spec.NodeName, "volume": intent.Status.VolumeName, "driver": v.Driver,
 		"attachment": v.Attachment.Ref.Name}
 	if source := intent.Spec.Volume.PersistentVolumeClaim; source != nil {
 		places["claim"] = source.ClaimName
+	}
+	if n, known := w.f.NodeOf(intent.Spec.NodeName); known && n.State.Found {
+		places["uid"] = string(attachmentUID(n.State.Value, v.UniqueName))
 	}
 	return places
 }

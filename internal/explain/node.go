@@ -13,7 +13,9 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/explain/catalog"
@@ -37,7 +39,7 @@ func (w *nodes) node(name string) {
 // nodeLink adds a Node and what is wrong with it.
 func (w *nodes) nodeLink(n *facts.Node) {
 	if n.Node.Err != nil {
-		w.missing(n.Node.Ref, n.Node.Err, volumesv1alpha1.ReasonNodeNotFound, at("node", n.Name))
+		w.missing(n.Node.Ref, n.Node.Err, about{reason: volumesv1alpha1.ReasonNodeNotFound, places: at("node", n.Name)})
 		return
 	}
 	node, ref := n.Node.Value, n.Node.Ref
@@ -81,10 +83,15 @@ func (w *nodes) agent(n *facts.Node) {
 	if !n.State.Asked() {
 		return
 	}
-	matters := w.f.Subject.Kind != facts.KindPod || len(w.f.PodIntents.Items) > 0
+	matters := w.f.Subject.Kind != facts.KindPod || len(w.f.PodIntents.Items) > 0 ||
+		slices.ContainsFunc(w.f.Volumes, func(v facts.Volume) bool { return v.Intent.Found })
+	level := catalog.Level("")
+	if !matters {
+		level = catalog.Note
+	}
 	switch {
 	case n.Lease.Found:
-		w.lease(n)
+		w.lease(n, level)
 	case !facts.Absent(n.Lease.Err):
 		w.unreadable(n.Lease.Ref, n.Lease.Err)
 	case matters && n.State.Found && n.State.Value.Status.AgentVersion != "":
@@ -105,6 +112,13 @@ func (w *nodes) agent(n *facts.Node) {
 	}
 }
 
+const (
+	// agentLate is after how long an agent has missed two renewals of its Lease.
+	agentLate = 25 * time.Second
+	// takeover is how long the next manager may need after the Lease of the last one has ended.
+	takeover = 10 * time.Second
+)
+
 // lacks reports what a Node should have. One that is gone can get nothing.
 func (w *nodes) lacks(n *facts.Node, a about) {
 	if !facts.Absent(n.Node.Err) {
@@ -112,28 +126,81 @@ func (w *nodes) lacks(n *facts.Node, a about) {
 	}
 }
 
-func (w *nodes) lease(n *facts.Node) {
-	renewed := renewal(n.Lease.Value)
-	if !w.leaseExpired(n.Lease) {
-		w.link(n.Lease.Ref, Good, "renewed by the agent", time.Time{})
+// lease shows how long ago the agent was heard. What its node state has is as old as that.
+func (w *nodes) lease(n *facts.Node, level catalog.Level) {
+	ref, renewed := n.Lease.Ref, renewal(n.Lease.Value)
+	a := about{object: ref, level: level, since: renewed, places: at("node", n.Name),
+		detail: "the agent of node " + n.Name + " renewed it last at " + renewed.UTC().Format(time.RFC3339)}
+	switch {
+	case w.overdue(n.Lease) > 0:
+		w.link(ref, Bad, "not renewed by the agent", renewed)
+		a.reason = catalog.LeaseExpired
+		w.find(a)
+	case w.givenUp(n) != nil:
+		w.link(ref, Bad, "not renewed since "+w.givenUp(n).Reason, renewed)
+	case w.f.Now.Sub(renewed) > agentLate:
+		w.link(ref, Waits, "not renewed in time by the agent", renewed)
+		a.reason = catalog.AgentLate
+		w.find(a)
+	default:
+		w.link(ref, Good, "renewed by the agent", time.Time{})
+	}
+}
+
+// givenUp is the condition by which the agent was stopped or is unreachable, unless it was heard since.
+func (b *builder) givenUp(n *facts.Node) *metav1.Condition {
+	if !n.State.Found {
+		return nil
+	}
+	ready := meta.FindStatusCondition(n.State.Value.Status.Conditions, volumesv1alpha1.ConditionReady)
+	if ready == nil || b.heardSince(n, ready.LastTransitionTime.Time) ||
+		ready.Reason != volumesv1alpha1.ReasonAgentStopped && ready.Reason != volumesv1alpha1.ReasonAgentUnreachable {
+		return nil
+	}
+	return ready
+}
+
+// driversGone reports drivers of volumes on the node that its CSINode does not list. The kubelet writes that at once,
+// and the agent reports it after a minute.
+func (w *nodes) driversGone(n *facts.Node, drivers ...string) {
+	if !n.CSINode.Found || w.report.has(volumesv1alpha1.ReasonDriversMissing) {
 		return
 	}
-	w.link(n.Lease.Ref, Bad, "not renewed by the agent", renewed)
-	w.find(about{object: n.Lease.Ref, reason: catalog.LeaseExpired, since: renewed, places: at("node", n.Name),
-		detail: "the agent of node " + n.Name + " renewed it last at " + renewed.UTC().Format(time.RFC3339)})
+	slices.Sort(drivers)
+	gone := slices.DeleteFunc(slices.Compact(drivers), func(d string) bool { return d == "" || driverListed(n, d) != "" })
+	if len(gone) == 0 {
+		return
+	}
+	names, since := strings.Join(gone, ", "), written(n.CSINode.Value.ManagedFields, "")
+	w.link(n.CSINode.Ref, Bad, "does not list "+names, since)
+	w.find(about{object: n.CSINode.Ref, reason: volumesv1alpha1.ReasonDriversMissing, since: since,
+		detail: "volumes on the node need " + names + "; the node has " + driverNames(n.CSINode.Value.Spec.Drivers)})
+}
+
+// driversOf are the drivers of what is attached to a node.
+func driversOf(state *volumesv1alpha1.NodeVolumeState) []string {
+	var drivers []string
+	for i := range state.Spec.Attachments {
+		drivers = append(drivers, state.Spec.Attachments[i].Driver)
+	}
+	return drivers
+}
+
+// written is when the API server recorded the last write of a field; of any field if it is empty.
+func written(writes []metav1.ManagedFieldsEntry, field string) time.Time {
+	last := time.Time{}
+	for _, f := range writes {
+		if f.Time != nil && f.FieldsV1 != nil && strings.Contains(f.FieldsV1.GetRawString(), field) && f.Time.After(last) {
+			last = f.Time.Time
+		}
+	}
+	return last
 }
 
 // renewal is when the agent renewed its Lease last: by the clock of the API server, which records the writes of each
 // field, for that of the node may be off.
 func renewal(lease *coordinationv1.Lease) time.Time {
-	last := time.Time{}
-	for _, f := range lease.ManagedFields {
-		if f.Time != nil && f.FieldsV1 != nil && strings.Contains(f.FieldsV1.GetRawString(), `"f:renewTime"`) &&
-			f.Time.After(last) {
-			last = f.Time.Time
-		}
-	}
-	switch {
+	switch last := written(lease.ManagedFields, `"f:renewTime"`); {
 	case !last.IsZero():
 		return last
 	case lease.Spec.RenewTime == nil:
@@ -142,18 +209,21 @@ func renewal(lease *coordinationv1.Lease) time.Time {
 	return lease.Spec.RenewTime.Time
 }
 
-// leaseExpired reports whether a Lease was read and is not renewed any more. Several API servers may answer, so a few
-// seconds are allowed for the difference of their clocks.
-func (w *nodes) leaseExpired(lease facts.Object[*coordinationv1.Lease]) bool {
+// overdue is how long ago a Lease has ended; negative is the time that is left. Agents and managers renew so early that
+// the clocks of API servers need no allowance.
+func (b *builder) overdue(lease facts.Object[*coordinationv1.Lease]) time.Duration {
 	if !lease.Found {
-		return false
+		return -time.Second
 	}
-	seconds := int32(40)
-	if given := lease.Value.Spec.LeaseDurationSeconds; given != nil {
-		seconds = *given
-	}
-	const skew = 10 * time.Second
-	return w.f.Now.Sub(renewal(lease.Value)) > time.Duration(seconds)*time.Second+skew
+	const usual = 40
+	seconds := ptr.Deref(lease.Value.Spec.LeaseDurationSeconds, usual)
+	return b.f.Now.Sub(renewal(lease.Value)) - time.Duration(seconds)*time.Second
+}
+
+// heardSince reports whether an agent has renewed its Lease after a moment, which a condition has to the second, and
+// still does.
+func (b *builder) heardSince(n *facts.Node, moment time.Time) bool {
+	return n.Lease.Found && renewal(n.Lease.Value).After(moment.Add(time.Second)) && b.f.Now.Sub(renewal(n.Lease.Value)) < agentLate
 }
 
 // nodeState explains the conditions of a node state. Of what does not concern the subject it only adds notes.
@@ -192,10 +262,23 @@ func (w *nodes) stateCondition(ref facts.Ref, c *metav1.Condition, matters bool)
 	a := about{object: ref, reason: c.Reason, detail: c.Message, since: c.LastTransitionTime.Time}
 	others := c.Type != volumesv1alpha1.ConditionReady || c.Reason == volumesv1alpha1.ReasonVolumesFailing ||
 		c.Reason == volumesv1alpha1.ReasonMountsDiffer
-	if !matters || others && w.f.Subject.Kind != facts.KindNode {
+	if !matters || others && w.f.Subject.Kind != facts.KindNode && !w.explainsWait(ref.Name, c) {
 		a.level = catalog.Note
 	}
-	w.find(a)
+	w.find(w.unlessRefuted(a, ref.Name))
+}
+
+// explainsWait reports whether a condition is about another identity of the node, and names a volume that the subject
+// waits for. What its calls report then follows from that.
+func (w *nodes) explainsWait(node string, c *metav1.Condition) bool {
+	if c.Reason != volumesv1alpha1.ReasonNodeIDChanged && c.Reason != volumesv1alpha1.ReasonNodeRenamed {
+		return false
+	}
+	return slices.ContainsFunc(w.f.Volumes, func(v facts.Volume) bool {
+		return v.Node == node && v.UniqueName != "" && strings.Contains(c.Message, " "+v.UniqueName+" ") && w.otherID(&v) == "" &&
+			!(v.Intent.Found && conditionTrue(v.Intent.Value.Status.Conditions, volumesv1alpha1.ConditionReady)) &&
+			!(w.f.Pod.Found && podSettled(w.f.Pod.Value))
+	})
 }
 
 // system explains the manager, if the subject waits for it.
@@ -250,8 +333,11 @@ func (w *nodes) managerLease() {
 		w.find(about{object: lease.Ref, reason: catalog.ManagerSilent})
 	case lease.Err != nil:
 		w.unreadable(lease.Ref, lease.Err)
-	case w.leaseExpired(lease):
+	case w.overdue(lease) > takeover:
 		w.link(lease.Ref, Bad, "not renewed by a manager", renewal(lease.Value))
 		w.find(about{object: lease.Ref, reason: catalog.ManagerSilent, since: renewal(lease.Value)})
+	case w.overdue(lease) > 0:
+		w.link(lease.Ref, Waits, "not renewed, another manager may take over", renewal(lease.Value))
+		w.find(about{object: lease.Ref, reason: catalog.ManagerSilent, level: catalog.Waiting, since: renewal(lease.Value)})
 	}
 }

@@ -39,6 +39,7 @@ func TestTheClockOfANodeDoesNotDecideWhetherItsAgentIsAlive(t *testing.T) {
 			-time.Hour, []metav1.ManagedFieldsEntry{written(time.Minute, renewing)}, true},
 		"somebody else wrote another field since": {time.Minute, []metav1.ManagedFieldsEntry{
 			written(time.Minute, renewing), written(time.Second, annotating)}, true},
+		"the Lease has ended a second ago":                            {41 * time.Second, nil, true},
 		"the API server's record is missing":                          {time.Second, nil, false},
 		"the API server's record is missing, and the Lease has ended": {time.Minute, nil, true},
 	} {
@@ -46,7 +47,7 @@ func TestTheClockOfANodeDoesNotDecideWhetherItsAgentIsAlive(t *testing.T) {
 			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{ManagedFields: c.writes}}
 			lease.Spec.RenewTime = &metav1.MicroTime{Time: now.Add(-c.renewed)}
 			w := &nodes{builder: newBuilder(&facts.Facts{Now: now})}
-			if got := w.leaseExpired(facts.Object[*coordinationv1.Lease]{Found: true, Value: lease}); got != c.expired {
+			if got := w.overdue(facts.Object[*coordinationv1.Lease]{Found: true, Value: lease}) > 0; got != c.expired {
 				t.Errorf("Lease renewed %s ago by the node's clock, written %v: expired %t, want %t",
 					c.renewed, c.writes, got, c.expired)
 			}

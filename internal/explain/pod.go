@@ -123,15 +123,17 @@ func (w *walk) unscheduled(pod *corev1.Pod, ref facts.Ref) {
 		return
 	}
 	for _, gate := range pod.Spec.SchedulingGates {
-		w.find(gated(pod, gate.Name, ref))
+		a := gated(pod, gate.Name, ref)
+		w.find(w.unlessRefuted(a, "", w.volumes()...))
 	}
 	scheduled := podCondition(pod, corev1.PodScheduled)
 	if len(pod.Spec.SchedulingGates) > 0 || scheduled.Status != corev1.ConditionFalse {
 		return
 	}
 	for _, reason := range schedulerReasons(scheduled.Message) {
-		w.find(about{object: ref, reason: reason, detail: scheduled.Message, since: scheduled.LastTransitionTime.Time,
-			places: w.claimPlaces()})
+		a := about{object: ref, reason: reason, detail: scheduled.Message, since: scheduled.LastTransitionTime.Time,
+			places: w.claimPlaces()}
+		w.find(w.unlessRefuted(a, "", w.volumes()...))
 	}
 }
 
@@ -172,8 +174,27 @@ func (w *walk) podEvents(pod *corev1.Pod, ref facts.Ref) {
 			places = map[string]string{}
 		}
 		places["node"] = pod.Spec.NodeName
-		w.find(about{object: ref, reason: reason, detail: repeated(e), since: e.First, places: places})
+		a := about{object: ref, reason: reason, detail: repeated(e), since: e.First, places: places}
+		if reason == catalog.MountWaits {
+			a = w.sinceStart(a, pod) // the kubelet reports it as soon as its attempt ends, which may be at once
+		}
+		w.find(w.unlessRefuted(a, pod.Spec.NodeName, w.volumes()...))
 	}
+}
+
+// reportsWithin is how long a kubelet may wait for volumes before it reports that.
+const reportsWithin = 2 * time.Minute
+
+// sinceStart is a finding about a pod since its start. It is no problem as long as the kubelet may still wait.
+func (b *builder) sinceStart(a about, pod *corev1.Pod) about {
+	a.since = pod.CreationTimestamp.Time
+	if pod.Status.StartTime != nil {
+		a.since = pod.Status.StartTime.Time
+	}
+	if b.f.Now.Sub(a.since) < reportsWithin {
+		a.level = catalog.Waiting
+	}
+	return a
 }
 
 // allAttached reports whether every volume of the pod is known to be attached.
@@ -198,8 +219,7 @@ func repeated(e facts.Event) string {
 // fallback reports that nothing explains the wait, so that a waiting pod is never called fine.
 func (w *walk) fallback(pod *corev1.Pod, ref facts.Ref) {
 	if len(w.report.Findings) == 0 && !w.f.FromFile {
-		w.find(about{object: ref, reason: catalog.PodWaits, since: pod.CreationTimestamp.Time,
-			places: at("node", pod.Spec.NodeName)})
+		w.find(w.sinceStart(about{object: ref, reason: catalog.PodWaits, places: at("node", pod.Spec.NodeName)}, pod))
 	}
 }
 

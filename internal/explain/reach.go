@@ -21,8 +21,10 @@ func (w *nodes) cannotRelease(n *facts.Node) string {
 		return "node " + n.Name + " does not exist any more"
 	case n.Node.Found && nodeReady(n.Node.Value).Status != corev1.ConditionTrue:
 		return "node " + n.Name + " is not Ready: " + nodeReady(n.Node.Value).Message
-	case w.leaseExpired(n.Lease):
+	case w.overdue(n.Lease) > 0:
 		return "the agent of node " + n.Name + " does not renew its Lease"
+	case w.givenUp(n) != nil:
+		return join(w.givenUp(n).Reason, w.givenUp(n).Message)
 	default:
 		return ""
 	}
@@ -46,6 +48,8 @@ func CannotArrive(f *facts.Facts, node, driver string) string {
 		return ""
 	case w.cannotRelease(&n) != "":
 		return w.cannotRelease(&n)
+	case driver != "" && n.CSINode.Found && driverListed(&n, driver) == "":
+		return "node " + node + " does not have driver " + driver + ": its CSINode does not list it"
 	case facts.Absent(n.State.Err):
 		return "node " + node + " has no node state: Hawser does not work there"
 	case facts.Absent(n.Lease.Err) && n.State.Found && n.State.Value.Status.AgentVersion == "":
@@ -59,4 +63,4 @@ func CannotArrive(f *facts.Facts, node, driver string) string {
 
 // ManagerSilent reports that no manager leads. The Lease of one that does not elect a leader, or that is installed
 // elsewhere, is absent, which is not known to be silence.
-func ManagerSilent(f *facts.Facts) bool { return (&nodes{newBuilder(f)}).leaseExpired(f.ManagerLease) }
+func ManagerSilent(f *facts.Facts) bool { return newBuilder(f).overdue(f.ManagerLease) > takeover }

@@ -18,6 +18,7 @@ import (
 	"github.com/hawser-io/hawser/internal/explain/catalog"
 	"github.com/hawser-io/hawser/internal/explain/facts"
 	"github.com/hawser-io/hawser/internal/handshake"
+	"github.com/hawser-io/hawser/internal/status"
 )
 
 // claimSubject explains a claim: how it is bound, and what uses it.
@@ -25,7 +26,7 @@ func (w *walk) claimSubject() {
 	v := &w.f.Volumes[0]
 	w.claim(v, false)
 	w.under(func() {
-		w.persistentVolume(v)
+		w.persistentVolume(v, false)
 		w.attachments(v)
 		w.full(v)
 		w.users(v)
@@ -55,10 +56,8 @@ func (w *walk) userPod(pod *corev1.Pod) {
 func (w *walk) volumeSubject() {
 	v := &w.f.Volumes[0]
 	pv, ref := v.Volume.Value, v.Volume.Ref
-	w.persistentVolume(v)
-	if pv.DeletionTimestamp != nil {
-		w.find(about{object: ref, reason: catalog.VolumeDeleting, since: pv.DeletionTimestamp.Time})
-	} else if pv.Status.Phase == corev1.VolumeReleased {
+	w.persistentVolume(v, false)
+	if pv.DeletionTimestamp == nil && pv.Status.Phase == corev1.VolumeReleased {
 		w.find(about{object: ref, reason: catalog.VolumeReleased, detail: string(pv.Spec.PersistentVolumeReclaimPolicy)})
 	}
 	w.under(func() {
@@ -112,6 +111,7 @@ func (w *walk) nodeSubject() {
 	w.node(name)
 	w.under(func() {
 		if n.State.Found {
+			w.driversGone(&n, driversOf(n.State.Value)...)
 			w.entries(&n)
 			w.lines(&n)
 			w.fullOn(&n)
@@ -143,7 +143,8 @@ func (w *walk) keepers(n *facts.Node) {
 	for i := range n.State.Value.Spec.Attachments {
 		e := &n.State.Value.Spec.Attachments[i]
 		if e.DetachedTime != nil && handshake.NodeOf(n.State.Value, e.VolumeName).Entry.Forced {
-			w.find(about{reason: catalog.ForcedAwayKeepsNode, since: e.DetachedTime.Time, places: at("node", n.Name),
+			w.find(about{reason: catalog.ForcedAwayKeepsNode, since: e.DetachedTime.Time,
+				places: map[string]string{"node": n.Name, "uid": string(e.AttachmentUID)},
 				object: facts.Ref{Kind: facts.KindAttachment, Name: e.AttachmentName}})
 		}
 	}
@@ -180,8 +181,12 @@ func (w *walk) lines(n *facts.Node) {
 			w.find(about{object: n.State.Ref, reason: catalog.Unprotected, detail: l.VolumeName})
 		}
 		if l.Error != nil {
-			w.find(about{object: n.State.Ref, reason: catalog.VolumeError, detail: fmt.Sprintf("%s: %s: %s",
-				l.VolumeName, l.Error.Operation, join(l.Error.Code, l.Error.Message))})
+			a := about{object: n.State.Ref, reason: catalog.VolumeError, detail: fmt.Sprintf("%s: %s: %s",
+				l.VolumeName, l.Error.Operation, join(l.Error.Code, l.Error.Message))}
+			if status.ReleaseFails(l) {
+				a = unlessBusy(a)
+			}
+			w.find(a)
 		}
 		for _, p := range l.Publications {
 			if p.Orphan {

@@ -27,18 +27,18 @@ const patience = time.Minute
 // missing is a finding.
 func (w *walk) volume(v *facts.Volume, waiting bool) {
 	if v.Intent.Err != nil {
-		w.missing(v.Intent.Ref, v.Intent.Err, catalog.Missing, nil)
+		w.missing(v.Intent.Ref, v.Intent.Err, about{reason: catalog.Missing})
 	}
 	w.claim(v, waiting)
 	w.under(func() {
-		w.persistentVolume(v)
+		w.persistentVolume(v, waiting)
 		w.full(v)
 		w.under(func() {
 			if v.Intent.Found && v.PodVolume != "" {
 				w.intent(v)
 			}
-			if waiting {
-				w.driverOnNode(v)
+			if waiting || v.Intent.Found {
+				w.driverOnNode(v, waiting)
 			}
 			w.attachment(v, waiting)
 			if waiting {
@@ -48,8 +48,9 @@ func (w *walk) volume(v *facts.Volume, waiting bool) {
 	})
 }
 
-// driverOnNode reports a driver that the node does not list. The node's own links are elsewhere in the chain.
-func (w *walk) driverOnNode(v *facts.Volume) {
+// driverOnNode reports a driver that the node does not list. The node's own links are elsewhere in the chain. A volume
+// that is there needs its driver for its release.
+func (w *walk) driverOnNode(v *facts.Volume, waiting bool) {
 	n, known := w.f.NodeOf(v.Node)
 	if !known || v.Driver == "" || !n.Node.Found {
 		return
@@ -62,11 +63,13 @@ func (w *walk) driverOnNode(v *facts.Volume) {
 	if !n.CSINode.Found {
 		return
 	}
-	drivers := n.CSINode.Value.Spec.Drivers
-	i := slices.IndexFunc(drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == v.Driver })
-	if i < 0 {
+	if waiting && driverListed(&n, v.Driver) == "" {
 		w.find(about{object: n.CSINode.Ref, reason: volumesv1alpha1.ReasonDriverNotInstalled, places: places,
-			detail: fmt.Sprintf("the volume needs driver %s; the node has %s", v.Driver, driverNames(drivers))})
+			detail: fmt.Sprintf("the volume needs driver %s; the node has %s", v.Driver,
+				driverNames(n.CSINode.Value.Spec.Drivers))})
+	}
+	if !waiting {
+		w.driversGone(&n, v.Driver)
 	}
 }
 
@@ -100,9 +103,9 @@ func (w *walk) attachment(v *facts.Volume, waiting bool) {
 	case v.Other.Asked():
 		w.otherAttachment(v, places)
 	case va.Status.AttachError != nil && !va.Status.Attached:
-		w.link(ref, Bad, "not attached to "+v.Node+", the driver reports an error", since)
-		w.find(about{object: ref, reason: volumesv1alpha1.ReasonAttachFailed, places: places,
-			detail: va.Status.AttachError.Message, since: va.Status.AttachError.Time.Time})
+		w.link(ref, Bad, "not attached to "+v.Node+", the attacher reports an error", since)
+		w.find(w.unlessRefuted(about{object: ref, reason: attachReason(va.Status.AttachError.Message), places: places,
+			detail: va.Status.AttachError.Message, since: va.Status.AttachError.Time.Time}, v.Node, v))
 	case !va.Status.Attached:
 		w.link(ref, Waits, "not attached to "+v.Node+" yet", since)
 		w.find(w.late(about{object: ref, reason: catalog.AttachPending, since: since, places: places,
@@ -119,10 +122,13 @@ func (w *walk) attachment(v *facts.Volume, waiting bool) {
 }
 
 // otherID is the node's present ID in the driver, if the attachment was made for another one.
-func (w *walk) otherID(v *facts.Volume) string {
-	n, known := w.f.NodeOf(v.Node)
+func (b *builder) otherID(v *facts.Volume) string {
+	n, known := b.f.NodeOf(v.Node)
+	if !known || !n.CSINode.Found || !v.Attachment.Found {
+		return ""
+	}
 	attached := v.Attachment.Value.Annotations[volume.NodeIDAnnotation]
-	if !known || !n.CSINode.Found || attached == "" {
+	if attached == "" {
 		return ""
 	}
 	for _, d := range n.CSINode.Value.Spec.Drivers {
@@ -184,7 +190,7 @@ func (w *walk) absentAttachment(v *facts.Volume, waiting bool, places map[string
 func (w *walk) detaching(va *storagev1.VolumeAttachment, ref facts.Ref, places map[string]string) {
 	since := va.DeletionTimestamp.Time
 	if e := va.Status.DetachError; e != nil {
-		w.link(ref, Bad, "being detached from "+va.Spec.NodeName+", the driver reports an error", since)
+		w.link(ref, Bad, "being detached from "+va.Spec.NodeName+", the attacher reports an error", since)
 		w.find(about{object: ref, reason: volumesv1alpha1.ReasonDetachFailed, detail: e.Message, since: since,
 			places: places})
 		return

@@ -10,6 +10,7 @@ SPDX-License-Identifier: Apache-2.0
 package catalog
 
 import (
+	"slices"
 	"strings"
 )
 
@@ -54,6 +55,8 @@ const (
 	Storage Actor = "the administrator of the driver or the volume"
 	OnNode  Actor = "the administrator of the node"
 	Cluster Actor = "a cluster administrator"
+	User    Actor = "the author of what uses the volume, or the administrator of the node"
+	Writer  Actor = "the program that wrote the condition or the event"
 )
 
 // Entry describes one kind of finding.
@@ -75,6 +78,8 @@ type Entry struct {
 	Run []string
 	// Off is the place of a node, "node" or "holder", that may be declared to be off. For adds how.
 	Off string
+	// Instead are other ways out, of which For takes the first that the state of its object calls for.
+	Instead []Instead
 }
 
 // page contains a section for each code.
@@ -110,19 +115,20 @@ func unresolved(command string) bool {
 	return false
 }
 
-// groups are the parts of the catalog, in the order of their codes.
-var groups = [][]Entry{
+// all are the parts of the catalog, in the order of their codes.
+var all = slices.Concat(
 	fine, resolved, sets, attached, node, ready, manager, scheduling, claims, placement, upstream, links,
-}
+)
+
+// All are the entries in the order of their codes.
+func All() []Entry { return slices.Clone(all) }
 
 // OfReason returns the entry of a condition's reason. A reason that this program does not know, because the cluster
 // runs a newer version, gets the entry UnknownReason.
 func OfReason(reason string) Entry {
-	for _, group := range groups {
-		for _, e := range group {
-			if e.Reason == reason {
-				return e
-			}
+	for _, e := range all {
+		if e.Reason == reason {
+			return e
 		}
 	}
 	return OfReason(UnknownReason)

@@ -143,7 +143,7 @@ func TestCodesAreUniqueAndInOrder(t *testing.T) {
 
 func TestEveryProblemNamesWhatMustActAndAWayOut(t *testing.T) {
 	for _, e := range catalog.All() {
-		e = e.For(catalog.Nothing)
+		e = e.For(nil)
 		if e.Says == "" || !strings.HasSuffix(e.Says, ".") {
 			t.Errorf("%s %s says %q, want a sentence", e.Code, e.Reason, e.Says)
 		}
@@ -198,22 +198,58 @@ func TestCommandsAreLeftOutWhileAPlaceIsUnknown(t *testing.T) {
 	}
 }
 
-func TestNoActIsAdvisedThatIsDoneOrCannotBeDone(t *testing.T) {
-	const name = "node-a"
-	places := map[string]string{"node": name, "holder": name, "system": "s", "namespace": "n", "attachment": "a"}
+// inState are the states of all objects that a command of the catalog may name.
+func inState(state catalog.State) catalog.States {
+	states := catalog.States{catalog.AllStuck: state, catalog.OneAttachment: state, catalog.Users: state,
+		catalog.Holders: state}
 	for _, e := range catalog.All() {
-		tainted := strings.Join(e.For(catalog.Tainted).Commands(places), "\n")
-		if strings.Contains(tainted, "out-of-service=") {
-			t.Errorf("%s for a node with the taint out-of-service: %q, want no command that sets it", e.Code, tainted)
-		}
-		gone := e.For(catalog.Gone)
-		for _, command := range gone.Commands(places) {
-			if regexp.MustCompile(`^kubectl (taint|describe|uncordon|get (cs)?i?node) .*` + name).MatchString(command) {
-				t.Errorf("%s for a Node that is gone: %q, want no command that needs the Node", e.Code, command)
+		for _, command := range e.For(nil).Run {
+			for _, object := range regexp.MustCompile(`[a-z]+ {[a-z]+}`).FindAllString(command, -1) {
+				states[object] = state
 			}
 		}
-		if strings.Contains(gone.Way, "set the taint") {
-			t.Errorf("%s for a Node that is gone: %q, want no taint on it", e.Code, gone.Way)
+	}
+	states["nvs {node}"], states["nvs {holder}"] = state, state
+	return states
+}
+
+// ofOthers are the entries whose way out is not about the object whose state counts.
+var ofOthers = map[string]string{
+	"HWS122": "the Node is being deleted, so it is there", "HWS407": "the intent of an orphan does not exist",
+	"HWS512": "all intents", "HWS622": "the claim has no volume yet", "HWS644": "the intent does not exist",
+	"HWS716": "the intents for another volume",
+}
+
+func TestNoActIsAdvisedThatIsDoneOrCannotBeDone(t *testing.T) {
+	for _, tt := range []struct {
+		state         catalog.State
+		commands, way string
+	}{
+		{catalog.Tainted, `^kubectl taint .*=`, `set the taint`},
+		{catalog.Present, `^kubectl taint .*-(\s|$)`, `^$`},
+		{catalog.Gone, `^kubectl (taint|describe|uncordon|delete|patch|label|get \S+ {)|why \S+ {|declare-released|top {|drain {`,
+			`set the taint|^Start the agent|^Bring the agent`},
+		{catalog.Deleting, `^kubectl (delete|patch|label)|^kubectl taint .*-(\s|$)`,
+			`[Dd]elete the (intent|other user|pod or intent)|[Cc]reate the (intent|claim)|Set readOnly of the intent`},
+		{catalog.Done, `declare-released`, `declare (the|their) attachments? released`},
+		{catalog.Pinned, `^$`, `[Cc]reate the (claim|PersistentVolume)`},
+	} {
+		states := inState(tt.state)
+		commands, way := regexp.MustCompile(tt.commands), regexp.MustCompile(tt.way)
+		for _, e := range catalog.All() {
+			if ofOthers[e.Code] != "" {
+				continue
+			}
+			e = e.For(states)
+			for _, command := range e.Run {
+				if commands.MatchString(command) {
+					t.Errorf("%s, everything in state %d: command %q, want none that matches %s", e.Code, tt.state, command,
+						tt.commands)
+				}
+			}
+			if e.Way != "" && way.MatchString(e.Way) {
+				t.Errorf("%s, everything in state %d: %q, want no way out that matches %s", e.Code, tt.state, e.Way, tt.way)
+			}
 		}
 	}
 }
@@ -240,19 +276,24 @@ func TestTheReferencePageIsMadeFromTheCatalog(t *testing.T) {
 	}
 }
 
+// stateTexts are the states for which entries have other ways out.
+var stateTexts = map[catalog.State]string{catalog.Deleting: "being deleted", catalog.Gone: "gone", catalog.Unset: "not known",
+	catalog.Pinned: "resolved before", catalog.Present: "there", catalog.Done: "done"}
+
 // page is docs/reference/findings.md.
 func page() string {
 	var b strings.Builder
 	b.WriteString("# Findings\n\n" +
 		"What `kubectl hawser why` can find, by its code. [why.md](../why.md) explains the command. The page is made from\n" +
 		"`internal/explain/catalog` by `go test ./internal/explain/catalog -update`.\n\n" +
-		"A code never changes its meaning. In commands, `{node}` and the like are replaced by names.\n")
+		"A code never changes its meaning. In commands, `{node}` and the like are replaced by names. A list after them has\n" +
+		"the way out where the state of an object leaves no other.\n")
 	sections := map[string]string{"0": "All is well", "1": "Claim, volume and set", "2": "Attach", "3": "On the node",
 		"4": "Agents, node states and managers", "5": "The installation", "6": "Pods and claims of Kubernetes",
 		"7": "Attachments and nodes of Kubernetes", "8": "What could not be read", "9": "Files"}
 	section := ""
 	for _, e := range catalog.All() {
-		e = e.For(catalog.Nothing)
+		e = e.For(nil)
 		if digit := e.Code[3:4]; digit != section {
 			section = digit
 			b.WriteString("\n## " + sections[digit] + "\n")
@@ -264,6 +305,13 @@ func page() string {
 		}
 		if len(e.Run) > 0 {
 			b.WriteString("\n    " + strings.Join(e.Run, "\n    ") + "\n")
+		}
+		for i, other := range e.Instead {
+			if i == 0 {
+				b.WriteString("\n")
+			}
+			text := wrapped(fmt.Sprintf("- `%s` %s: %s", other.Object, stateTexts[other.State], other.Way))
+			b.WriteString(strings.ReplaceAll(text, "\n", "\n  ") + "\n")
 		}
 	}
 	return b.String()

@@ -15,8 +15,12 @@ const (
 	NotObserved = "IntentNotObserved"
 	// NotReported means that a manager has reconciled the intent, and the agent of its node has not reported on it.
 	NotReported = "IntentNotReported"
+	// Outdated means that an object shows otherwise than a condition or an event about it.
+	Outdated = "ConditionOutdated"
 	// LeaseExpired means that the agent does not renew its Lease.
 	LeaseExpired = "AgentLeaseExpired"
+	// AgentLate means that the agent has not renewed its Lease in time.
+	AgentLate = "AgentLate"
 	// LeaseMissing means that the node has no agent.
 	LeaseMissing = "AgentMissing"
 	// LeaseElsewhere means that the node's agent has reported, and has no Lease where it was looked for.
@@ -35,6 +39,8 @@ const (
 	DetachStuck = "DetachStuck"
 	// Unprotected means that the old mount of a forced detach may still write.
 	Unprotected = "UnprotectedMount"
+	// VolumeBusy means that the volume cannot be released, because something uses its mount or its device.
+	VolumeBusy = "VolumeBusy"
 	// VolumeError means that a line of a node state has an error.
 	VolumeError = "VolumeError"
 	// HolderOnDeadNode means that the holder's node cannot release.
@@ -63,8 +69,8 @@ var ready = []Entry{
 			"kubectl get pods -n {system} -o wide --field-selector spec.nodeName={node}"}},
 	{Code: "HWS404", Reason: volumesv1alpha1.ReasonAgentStopped, Level: Problem, Depth: Root, Acts: OnNode,
 		Says: "The agent of the node was stopped and reported that. Mounts stay; nothing is released there.",
-		Way:  "Start the agent again.",
-		Run:  []string{"kubectl get pods -n {system} -o wide --field-selector spec.nodeName={node}"}},
+		Way:  "Start the agent again.", Off: "node",
+		Run: []string{"kubectl get pods -n {system} -o wide --field-selector spec.nodeName={node}"}},
 	{Code: "HWS405", Reason: volumesv1alpha1.ReasonDriversMissing, Level: Problem, Depth: Root, Acts: Storage,
 		Says: "A driver that an attachment of the node needs is not registered there.",
 		Way:  "Run the driver's node plugin on that node.",
@@ -81,7 +87,10 @@ var ready = []Entry{
 	{Code: "HWS410", Reason: NotObserved, Level: Problem, Depth: Symptom, Acts: Cluster,
 		Says: "No manager has reconciled this generation of the intent.",
 		Way:  "Run a manager.",
-		Run:  []string{"kubectl get lease hawser-manager -n {system}", "kubectl get pods -n {system}"}},
+		Instead: []Instead{{Object: Leader, State: Present,
+			Way: "A manager leads. If it lasts, its log has what keeps it from the intent.",
+			Run: []string{"kubectl logs -n {system} -l app.kubernetes.io/component=manager --tail=50"}}},
+		Run: []string{"kubectl get lease hawser-manager -n {system}", "kubectl get pods -n {system}"}},
 	{Code: "HWS411", Reason: LeaseExpired, Level: Problem, Depth: Root, Acts: OnNode,
 		Says: "The agent of the node does not renew its Lease: the agent, its node or the network is down.",
 		Way:  "Bring the agent back.", Off: "node",
@@ -123,7 +132,7 @@ var ready = []Entry{
 	{Code: "HWS421", Reason: IntentOnNode, Level: Problem, Depth: Symptom, Acts: Author,
 		Says: "An intent on this node is not ready.",
 		Run:  []string{"kubectl hawser why intent {intent} -n {namespace}"}},
-	{Code: "HWS422", Reason: volumesv1alpha1.ReasonNodeRenamed, Level: Problem, Depth: Root, Acts: OnNode,
+	{Code: "HWS422", Reason: volumesv1alpha1.ReasonNodeRenamed, Level: Problem, Depth: Chief, Acts: OnNode,
 		Says: "The node goes on under another name while volumes are attached.",
 		Way:  "Give the node its old name back, or drain it under the new one: docs/troubleshoot.md.",
 		Run:  []string{"kubectl get nvs {node} -o yaml"}},
@@ -146,15 +155,16 @@ var ready = []Entry{
 		Says: "The agent of the node cannot release volumes: their unpublish or unstage fails, and is retried.",
 		Way: "Repair what the error names. Only if nothing on the node uses them any more, declare their attachments " +
 			"released: docs/operate.md, \"Declaring an attachment released\".",
-		Run: []string{"kubectl get nvs {node} -o jsonpath='{.status.volumes[*].error.message}'",
-			"kubectl hawser declare-released {node} --all-stuck --reason=... --dry-run"}},
+		Instead: []Instead{declared(AllStuck)},
+		Run:     []string{"kubectl get nvs {node} -o jsonpath='{.status.volumes[*].error.message}'", declareStuck}},
 	{Code: "HWS429", Reason: volumesv1alpha1.ReasonAnotherMachine, Level: Problem, Depth: Root, Acts: Cluster,
 		Says: "Another machine under this node name uses volumes. Nothing of that is released, and no such volume is used " +
 			"here.",
 		Way: "Power the other machine off for good, then declare the attachments released: docs/operate.md, \"A machine " +
 			"that was replaced\".",
+		Instead: []Instead{declared(AllStuck)},
 		Run: []string{"kubectl get nvs {node} -o jsonpath='{.status.conditions[?(@.type==\"SameMachine\")].message}'",
-			"kubectl hawser declare-released {node} --all-stuck --reason=... --dry-run"}},
+			declareStuck}},
 	{Code: "HWS430", Reason: volumesv1alpha1.ReasonMachineUnknown, Level: Waiting, Depth: Direct, Acts: OnNode,
 		Says: "It is not known which machine uses volumes under this node name, or did before its last boot.",
 		Way: "The message explains it. Where the machine has neither a system UUID nor a machine ID, give the host an " +
@@ -179,6 +189,14 @@ var ready = []Entry{
 	{Code: "HWS434", Reason: NotReported, Level: Problem, Depth: Symptom, Acts: OnNode,
 		Says: "A manager has reconciled the intent. The agent of its node has not reported on it.",
 		Run:  []string{"kubectl hawser why node {node}"}},
+	{Code: "HWS435", Reason: Outdated, Level: Waiting, Depth: Symptom, Acts: Writer,
+		Says: "A condition or an event is older than what it is about. An object shows otherwise now.",
+		Way:  "Its writer sees the object or tries again, as a rule within a minute. If it lasts, see whether it runs."},
+	{Code: "HWS436", Reason: AgentLate, Level: Waiting, Depth: Direct, Acts: OnNode,
+		Says: "The agent of the node has missed renewals of its Lease. It counts as unreachable after 40 seconds.",
+		Way:  "If it lasts, see why the agent does not run. What it reports is as old as the last renewal.",
+		Run: []string{"kubectl get pods -n {system} -o wide --field-selector spec.nodeName={node}",
+			"kubectl get node {node}"}},
 	{Code: "HWS499", Reason: UnknownReason, Level: Problem, Depth: Direct,
 		Says: "This version of the plugin does not know the reason. The message explains it.",
 		Way:  "Use the plugin of the version that runs in the cluster."},

@@ -200,6 +200,9 @@ func (g *Gatherer) ofIntent(ctx context.Context, ref Ref) error {
 	if source := intent.Spec.Volume.PersistentVolumeClaim; source != nil {
 		g.claim(ctx, &v, ref.Namespace, source.ClaimName)
 	}
+	if !v.Volume.Asked() {
+		g.volume(ctx, &v, intent.Status.VolumeName) // the intent keeps to it, whatever has become of its claim
+	}
 	if source := intent.Spec.Volume.PodVolume; source != nil {
 		g.facts.Pod = get[corev1.Pod](ctx, g, KindPod, ref.Namespace, source.PodName)
 	}

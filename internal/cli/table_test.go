@@ -1,0 +1,47 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package cli
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/hawser-io/hawser/internal/relocate"
+)
+
+func TestAnErrorOfSeveralLinesStaysInItsPlace(t *testing.T) {
+	const driverError = "exit status 32:\n\tmount: /a: wrong fs type\r\n  dmesg(1) has more"
+	const want = "exit status 32: mount: /a: wrong fs type dmesg(1) has more"
+	o := &options{}
+	for name, write := range map[string]func(*bytes.Buffer){
+		"plan drain": func(b *bytes.Buffer) {
+			o.writeDrainPlan(b, &Drain{Node: "node-b", Volumes: []Leaver{{Fate: Hangs, Volume: "handle-1", Why: driverError}}})
+		},
+		"plan move": func(b *bytes.Buffer) {
+			o.writeChecks(b, "", []relocate.Check{{About: "volume", Text: driverError}})
+		},
+		"tree": func(b *bytes.Buffer) {
+			writeBranch(b, &Branch{Object: "Node node-b", Children: []Branch{{Object: "line", Text: driverError}}}, "", "")
+		},
+	} {
+		var b bytes.Buffer
+		write(&b)
+		if lines := strings.Count(b.String(), "\n"); !strings.Contains(b.String(), want) || lines > 2 {
+			t.Errorf("%s: %q in %d lines, want %q in one", name, b.String(), lines, want)
+		}
+	}
+}
+
+func TestAPlanOfSomethingElseFails(t *testing.T) {
+	var out, errOut bytes.Buffer
+	exit := Run(t.Context(), []string{"plan", "foo"}, genericiooptions.IOStreams{Out: &out, ErrOut: &errOut})
+	if exit != Failed || !strings.Contains(errOut.String(), `"foo"`) || !strings.Contains(errOut.String(), "drain") {
+		t.Errorf("plan foo: exit code %d, stderr %q, want %d, foo and the plans that there are", exit, errOut.String(), Failed)
+	}
+}

@@ -1,0 +1,160 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package catalog
+
+import (
+	"slices"
+	"strings"
+)
+
+// State is what was read of an object that an advice is about.
+type State int
+
+const (
+	// Unread is an object of which nothing is known.
+	Unread State = iota
+	// Present objects can be read and changed.
+	Present
+	// Pinned is an intent that keeps to the claim and the volume that it began with.
+	Pinned
+	// Tainted is a Node with the taint node.kubernetes.io/out-of-service.
+	Tainted
+	// Deleting objects have a deletion timestamp.
+	Deleting
+	// Done is an act that was carried out already.
+	Done
+	// Gone objects do not exist.
+	Gone
+	// Unset is an object that has no name yet, such as the Node of a pod that the scheduler has not bound.
+	Unset
+)
+
+// Objects that are no single object of the API server.
+const (
+	// Users are the pods and intents that use the volume of the subject.
+	Users = "users"
+	// Holders are the intents that have the volume on another node.
+	Holders = "holders"
+	// Leader is the manager that leads, as long as it renews its Lease.
+	Leader = "the leading manager"
+	// AllStuck is the declaration of all attachments of a node whose release fails.
+	AllStuck = "declare-released {node} --all-stuck"
+	// OneAttachment is the declaration of one attachment.
+	OneAttachment = "declare-released {node} {uid}"
+)
+
+// States are what was read, by the object as commands name it, such as "node {node}" and "vai {intent}".
+type States map[string]State
+
+// Instead is the way out where an object is in such a state that the one of the entry is not possible, or is done.
+type Instead struct {
+	Object string
+	State  State
+	Way    string
+	// Acts and Run replace those of the entry, if they are set.
+	Acts Actor
+	Run  []string
+}
+
+// released is for entries whose way out is another intent, or none.
+var released = Instead{Object: "vai {intent}", State: Deleting, Acts: Hawser,
+	Way: "The intent is being deleted already. It only waits for its release."}
+
+// letGo is for a volume that another intent has.
+var letGo = Instead{Object: Holders, State: Deleting,
+	Way: "The intents that hold it are being deleted already. If it lasts, see what their node waits for."}
+
+// kept is for what an intent began with and cannot get back: a claim or volume of the same name is another one.
+var kept = Instead{Object: "vai {intent}", State: Pinned, Acts: Author,
+	Way: "Delete the intent. It keeps to the claim and the volume that it began with. Others of the same names do not " +
+		"replace them.",
+	Run: []string{"kubectl delete vai {intent} -n {namespace}"}}
+
+// Commands that declare attachments released. They only show what they would do.
+const (
+	declareOne   = "kubectl hawser " + OneAttachment + " --reason=... --dry-run"
+	declareStuck = "kubectl hawser " + AllStuck + " --reason=... --dry-run"
+)
+
+// declared is for attachments that only a declaration ends.
+func declared(object string) Instead {
+	return Instead{Object: object, State: Done, Acts: Hawser,
+		Way: "The release is declared already, and the manager detaches what was declared. If it lasts, see whether a " +
+			"manager runs."}
+}
+
+// For completes the way out of an entry in the state that was read. It has no act that is done already or that is not
+// possible.
+func (e Entry) For(states States) Entry {
+	for _, i := range e.Instead {
+		if states[i.Object] == i.State {
+			e = e.replaced(i)
+			break
+		}
+	}
+	if e.Off != "" {
+		e = e.off(states["node {"+e.Off+"}"])
+	}
+	e.Run = slices.DeleteFunc(slices.Clone(e.Run), func(command string) bool { return !possible(command, states) })
+	return e
+}
+
+func (e Entry) replaced(i Instead) Entry {
+	e.Way = i.Way
+	if i.Acts != NoActor {
+		e.Acts = i.Acts
+	}
+	if i.Run != nil {
+		e.Run = i.Run
+	}
+	return e
+}
+
+// off completes the way out by that of a machine that is off.
+func (e Entry) off(node State) Entry {
+	switch node {
+	case Gone:
+		e.Way = "The Node does not exist any more, and its volumes are detached by force after some minutes. Make sure " +
+			"that its machine is off: docs/operate.md, \"A node that is dead\"."
+	case Tainted:
+		e.Way += " The taint node.kubernetes.io/out-of-service is set already: the volumes are detached by force once the " +
+			"agent has been silent since."
+	default:
+		e.Way += " If the machine is off, set the taint; see docs/operate.md, \"A node that is dead\"."
+		e.Run = append(slices.Clone(e.Run), "kubectl taint node {"+e.Off+"} node.kubernetes.io/out-of-service=down:NoExecute"+
+			"   # only if the machine is off")
+	}
+	return e
+}
+
+// refusing are the states of an object in which a command about it fails, or changes nothing.
+var refusing = map[string][]State{
+	"get": {Gone}, "describe": {Gone}, "why": {Gone}, "plan": {Gone}, "top": {Gone}, "uncordon": {Gone},
+	"delete": {Gone, Deleting}, "patch": {Gone, Deleting}, "label": {Gone, Deleting},
+	"declare-released": {Gone, Done}, "taint": {Gone, Tainted}, "untaint": {Gone, Present, Deleting},
+}
+
+// possible reports whether a command can succeed, and is not carried out already.
+func possible(command string, states States) bool {
+	words := strings.Fields(strings.TrimPrefix(strings.TrimPrefix(command, "kubectl "), "hawser "))
+	words = append(words, "", "", "") // for commands without an object
+	verb, object := words[0], words[1]+" "+words[2]
+	switch {
+	case verb == "taint" && strings.HasSuffix(words[3], "-"):
+		verb = "untaint"
+	case verb == "plan", verb == "why" && words[1] == "node" && states[object] == Gone:
+		object = "nvs " + words[2] // a node is a subject as long as its node state is left
+	case verb == "why":
+		object = strings.Replace(object, "intent ", "vai ", 1)
+	case verb == "declare-released":
+		object = strings.Join(words[:3], " ")
+	case verb == "top":
+		object = "nvs " + words[1]
+	case verb == "uncordon":
+		object = "node " + words[1]
+	}
+	return !slices.Contains(refusing[verb], states[object])
+}

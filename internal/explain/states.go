@@ -1,0 +1,203 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package explain
+
+import (
+	"cmp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/explain/catalog"
+	"github.com/hawser-io/hawser/internal/explain/facts"
+	"github.com/hawser-io/hawser/internal/handshake"
+	"github.com/hawser-io/hawser/internal/status"
+)
+
+// known has the state of every object that was read.
+type known map[facts.Ref]catalog.State
+
+// note adds an object that was asked for.
+func note[P client.Object](k known, o facts.Object[P]) {
+	switch {
+	case o.Found:
+		k.object(o.Ref, o.Value)
+	case facts.Absent(o.Err):
+		k[o.Ref] = catalog.Gone
+	}
+}
+
+func (k known) object(ref facts.Ref, object client.Object) {
+	k[ref] = catalog.Present
+	switch o := object.(type) {
+	case *corev1.Node:
+		if handshake.OutOfService(o) != nil {
+			k[ref] = catalog.Tainted
+			return
+		}
+	case *volumesv1alpha1.VolumeAttachmentIntent:
+		if o.Status.ClaimUID != "" {
+			k[ref] = catalog.Pinned
+		}
+	}
+	if object.GetDeletionTimestamp() != nil {
+		k[ref] = catalog.Deleting
+	}
+}
+
+// items adds the objects of a list.
+func items[T any, P interface {
+	*T
+	client.Object
+}](k known, kind string, list []T) {
+	for i := range list {
+		o := P(&list[i])
+		k.object(facts.Ref{Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName()}, o)
+	}
+}
+
+// knownOf lists what was read.
+func knownOf(f *facts.Facts) known {
+	k := known{}
+	note(k, f.Pod)
+	note(k, f.ManagerLease)
+	items(k, facts.KindIntent, slices.Concat(f.PodIntents.Items, f.NodeIntents.Items))
+	items(k, facts.KindPod, slices.Concat(f.NodePods.Items, f.Users.Items))
+	for i := range f.Nodes {
+		n := &f.Nodes[i]
+		note(k, n.Node)
+		note(k, n.CSINode)
+		note(k, n.State)
+		if !f.Installed {
+			k[facts.Ref{Kind: facts.KindState, Name: n.Name}] = catalog.Gone
+		}
+	}
+	for i := range f.Volumes {
+		v := &f.Volumes[i]
+		note(k, v.Intent)
+		note(k, v.Claim)
+		note(k, v.Class)
+		note(k, v.Volume)
+		note(k, v.CSIDriver)
+		note(k, v.Attachment)
+		items(k, facts.KindIntent, v.Intents.Items)
+		items(k, facts.KindAttachment, v.Elsewhere.Items)
+	}
+	return k
+}
+
+// kindsOf are the kinds that commands name, with the place of the name.
+var kindsOf = []struct{ command, place, kind string }{
+	{"pod", "pod", facts.KindPod}, {"pvc", "claim", facts.KindClaim}, {"pv", "volume", facts.KindVolume},
+	{"vai", "intent", facts.KindIntent}, {"node", "node", facts.KindNode}, {"node", "holder", facts.KindNode},
+	{"csinode", "node", facts.KindCSINode}, {"nvs", "node", facts.KindState}, {"nvs", "holder", facts.KindState},
+	{"volumeattachment", "attachment", facts.KindAttachment}, {"storageclass", "class", facts.KindClass},
+	{"csidriver", "driver", facts.KindCSIDriver},
+}
+
+// states are what was read of the objects that commands name by these places.
+func (b *builder) states(places map[string]string) catalog.States {
+	states := catalog.States{catalog.Users: b.users(), catalog.Holders: b.holders(places["node"]),
+		"lease hawser-manager": b.known[b.f.ManagerLease.Ref]}
+	if !b.f.Installed {
+		states["lease hawser-manager"] = catalog.Gone
+	}
+	if b.f.ManagerLease.Found && b.overdue(b.f.ManagerLease) <= 0 {
+		states[catalog.Leader] = catalog.Present
+	}
+	for _, k := range kindsOf {
+		name, ref := places[k.place], facts.Ref{Kind: k.kind, Name: places[k.place]}
+		if slices.Contains([]string{facts.KindPod, facts.KindClaim, facts.KindIntent}, k.kind) {
+			ref.Namespace = places["namespace"]
+		}
+		state := b.known[ref]
+		if name == "" {
+			state = catalog.Unset
+		}
+		states[k.command+" {"+k.place+"}"] = state
+	}
+	if n, ok := b.f.NodeOf(places["node"]); ok && n.State.Found {
+		if len(Stuck(n.State.Value)) == 0 {
+			states[catalog.AllStuck] = catalog.Done
+		}
+		if _, ok := n.State.Value.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+places["uid"]]; ok {
+			states[catalog.OneAttachment] = catalog.Done
+		}
+	}
+	return states
+}
+
+// users is the state of the pods and intents that use the volume of the subject, as far as they were read.
+func (b *builder) users() catalog.State {
+	var all []client.Object
+	for i := range b.f.Users.Items {
+		all = append(all, &b.f.Users.Items[i])
+	}
+	if len(b.f.Volumes) > 0 {
+		for i := range b.f.Volumes[0].Intents.Items {
+			all = append(all, &b.f.Volumes[0].Intents.Items[i])
+		}
+	}
+	if len(all) == 0 && b.f.Subject.Kind == facts.KindClaim && b.f.Users.Err == nil {
+		return catalog.Gone
+	}
+	return together(all)
+}
+
+// holders is the state of the intents that have the volume on another node than that of the subject.
+func (b *builder) holders(node string) catalog.State {
+	var all []client.Object
+	for i := range b.f.Volumes {
+		for j := range b.f.Volumes[i].Intents.Items {
+			intent := &b.f.Volumes[i].Intents.Items[j]
+			if intent.Spec.NodeName != cmp.Or(b.f.Volumes[i].Node, node) &&
+				conditionTrue(intent.Status.Conditions, volumesv1alpha1.ConditionAttached) {
+				all = append(all, intent)
+			}
+		}
+	}
+	return together(all)
+}
+
+// together is Deleting if all of some objects are being deleted.
+func together(objects []client.Object) catalog.State {
+	switch {
+	case len(objects) == 0:
+		return catalog.Unread
+	case slices.ContainsFunc(objects, func(o client.Object) bool { return o.GetDeletionTimestamp() == nil }):
+		return catalog.Present
+	}
+	return catalog.Deleting
+}
+
+// Stuck are the attachments whose release fails, as the agent reports, or that another machine of the node's name uses
+// alone, and that were not declared yet.
+func Stuck(state *volumesv1alpha1.NodeVolumeState) []string {
+	var uids []string
+	for i := range state.Status.Volumes {
+		l := &state.Status.Volumes[i]
+		_, declared := state.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+string(l.AttachmentUID)]
+		if (status.ReleaseFails(l) || l.Machine != nil) && l.AttachmentUID != "" && !declared &&
+			!handshake.UsedByTwo(state, l.AttachmentUID) {
+			uids = append(uids, string(l.AttachmentUID))
+		}
+	}
+	slices.Sort(uids)
+	return slices.Compact(uids)
+}
+
+// attachmentUID is the UID of a volume's attachment in the node state; empty if it has none.
+func attachmentUID(state *volumesv1alpha1.NodeVolumeState, volumeName string) types.UID {
+	for i := range state.Spec.Attachments {
+		if e := &state.Spec.Attachments[i]; e.VolumeName == volumeName {
+			return e.AttachmentUID
+		}
+	}
+	return ""
+}
