@@ -221,7 +221,8 @@ func TestNoActIsAdvisedThatIsDoneOrCannotBeDone(t *testing.T) {
 	}{
 		{catalog.Tainted, `^kubectl taint .*=`, `set the taint`},
 		{catalog.Present, `^kubectl taint .*-(\s|$)`, `^$`},
-		{catalog.Gone, `^kubectl (taint|describe|uncordon|delete|patch|label|get \S+ {)|why \S+ {|declare-released|top {|drain {`,
+		{catalog.Gone,
+			`^kubectl (taint|describe|uncordon|delete|patch|label|get \S+ {)|why \S+ {|declare-released|top {|drain {`,
 			`set the taint|^Start the agent|^Bring the agent`},
 		{catalog.Deleting, `^kubectl (delete|patch|label)|^kubectl taint .*-(\s|$)`,
 			`[Dd]elete the (intent|other user|pod or intent)|[Cc]reate the (intent|claim)|Set readOnly of the intent`},
@@ -271,7 +272,8 @@ func TestTheReferencePageIsMadeFromTheCatalog(t *testing.T) {
 }
 
 // stateTexts are the states for which entries have other ways out.
-var stateTexts = map[catalog.State]string{catalog.Deleting: "being deleted", catalog.Gone: "gone", catalog.Unset: "not known",
+var stateTexts = map[catalog.State]string{catalog.Deleting: "being deleted", catalog.Gone: "gone",
+	catalog.Unset:  "not known",
 	catalog.Pinned: "resolved before", catalog.Present: "there", catalog.Done: "done"}
 
 // page is docs/reference/findings.md.
