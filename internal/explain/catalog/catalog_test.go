@@ -282,8 +282,8 @@ func page() string {
 	b.WriteString("# Findings\n\n" +
 		"What `kubectl hawser why` can find, by its code. [why.md](../why.md) explains the command. The page is made from\n" +
 		"`internal/explain/catalog` by `go test ./internal/explain/catalog -update`.\n\n" +
-		"A code never changes its meaning. In commands, `{node}` and the like are replaced by names. A list after them has\n" +
-		"the way out where the state of an object leaves no other.\n")
+		"A code never changes its meaning. In commands, `{node}` and the like are replaced by names. A list after them\n" +
+		"has the way out where the state of an object leaves no other.\n")
 	sections := map[string]string{"0": "All is well", "1": "Claim, volume and set", "2": "Attach", "3": "On the node",
 		"4": "Agents, node states and managers", "5": "The installation", "6": "Pods and claims of Kubernetes",
 		"7": "Attachments and nodes of Kubernetes", "8": "What could not be read", "9": "Files"}
