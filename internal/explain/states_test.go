@@ -24,7 +24,9 @@ func TestOnlyAnIntentThatIsNotOfAPodIsToBeDeletedForAClaimThatIsGone(t *testing.
 		way    string
 	}{
 		"never resolved": {func(*volumesv1alpha1.VolumeAttachmentIntent) {}, "Create the claim"},
-		"resolved":       {func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Status.ClaimUID = "first" }, "Delete the intent"},
+		"resolved": {func(i *volumesv1alpha1.VolumeAttachmentIntent) {
+			i.Status.ClaimUID = "first"
+		}, "Delete the intent"},
 		"of a pod": {func(i *volumesv1alpha1.VolumeAttachmentIntent) {
 			i.Status.ClaimUID, i.Labels = "first", map[string]string{volumesv1alpha1.PodUIDLabel: "pod-uid"}
 		}, "Create the claim"},
