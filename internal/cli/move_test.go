@@ -89,7 +89,19 @@ func (m *fakeManager) reconcile(ctx context.Context, event watch.Event) error {
 	if m.refuse != "" {
 		status, reason = metav1.ConditionFalse, m.refuse
 	}
-	return m.set(ctx, intent, volumesv1alpha1.ConditionResolved, status, reason)
+	if err := m.set(ctx, intent, volumesv1alpha1.ConditionResolved, status, reason); err != nil || m.refuse != "" {
+		return err
+	}
+	return m.holdBack(ctx, intent)
+}
+
+// holdBack reports that an intent waits for the release by the one that came first.
+func (m *fakeManager) holdBack(ctx context.Context, intent *volumesv1alpha1.VolumeAttachmentIntent) error {
+	list := newIntents()
+	if err := m.client.List(ctx, list); err != nil || len(list.Items) == 1 {
+		return err
+	}
+	return m.set(ctx, intent, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse)
 }
 
 // grant reports the only intent that is left as Ready.

@@ -42,6 +42,7 @@ func TestAPlanOfSomethingElseFails(t *testing.T) {
 	var out, errOut bytes.Buffer
 	exit := Run(t.Context(), []string{"plan", "foo"}, genericiooptions.IOStreams{Out: &out, ErrOut: &errOut})
 	if exit != Failed || !strings.Contains(errOut.String(), `"foo"`) || !strings.Contains(errOut.String(), "drain") {
-		t.Errorf("plan foo: exit code %d, stderr %q, want %d, foo and the plans that there are", exit, errOut.String(), Failed)
+		t.Errorf("plan foo: exit code %d, stderr %q, want %d, foo and the plans that there are", exit, errOut.String(),
+			Failed)
 	}
 }

@@ -42,9 +42,10 @@ func (b *builder) missing(ref facts.Ref, err error, a about) {
 	b.find(a)
 }
 
-// unlessReleased is the level of what an intent needs to have a volume. One that is deleted only releases it.
+// unlessReleased is the level of what an intent needs to have a volume. One that is deleted only releases it. A pod
+// needs it all the same.
 func unlessReleased(v *facts.Volume) catalog.Level {
-	if v.Intent.Found && v.Intent.Value.DeletionTimestamp != nil {
+	if v.PodVolume == "" && v.Intent.Found && v.Intent.Value.DeletionTimestamp != nil {
 		return catalog.Note
 	}
 	return ""

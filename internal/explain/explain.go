@@ -103,7 +103,8 @@ type builder struct {
 }
 
 func newBuilder(f *facts.Facts) *builder {
-	return &builder{f: f, known: knownOf(f), report: &Report{Subject: f.Subject, Time: f.Now, Findings: []Finding{}, Chain: []Link{}}}
+	return &builder{f: f, known: knownOf(f),
+		report: &Report{Subject: f.Subject, Time: f.Now, Findings: []Finding{}, Chain: []Link{}}}
 }
 
 // walk goes from the subject to its storage. nodes and claims have the parts about them.

@@ -223,7 +223,8 @@ func (b *builder) overdue(lease facts.Object[*coordinationv1.Lease]) time.Durati
 // heardSince reports whether an agent has renewed its Lease after a moment, which a condition has to the second, and
 // still does.
 func (b *builder) heardSince(n *facts.Node, moment time.Time) bool {
-	return n.Lease.Found && renewal(n.Lease.Value).After(moment.Add(time.Second)) && b.f.Now.Sub(renewal(n.Lease.Value)) < agentLate
+	return n.Lease.Found && renewal(n.Lease.Value).After(moment.Add(time.Second)) &&
+		b.f.Now.Sub(renewal(n.Lease.Value)) < agentLate
 }
 
 // nodeState explains the conditions of a node state. Of what does not concern the subject it only adds notes.
@@ -275,7 +276,8 @@ func (w *nodes) explainsWait(node string, c *metav1.Condition) bool {
 		return false
 	}
 	return slices.ContainsFunc(w.f.Volumes, func(v facts.Volume) bool {
-		return v.Node == node && v.UniqueName != "" && strings.Contains(c.Message, " "+v.UniqueName+" ") && w.otherID(&v) == "" &&
+		return v.Node == node && v.UniqueName != "" && strings.Contains(c.Message, " "+v.UniqueName+" ") &&
+			w.otherID(&v) == "" &&
 			!(v.Intent.Found && conditionTrue(v.Intent.Value.Status.Conditions, volumesv1alpha1.ConditionReady)) &&
 			!(w.f.Pod.Found && podSettled(w.f.Pod.Value))
 	})

@@ -42,7 +42,8 @@ func (k known) object(ref facts.Ref, object client.Object) {
 			return
 		}
 	case *volumesv1alpha1.VolumeAttachmentIntent:
-		if o.Status.ClaimUID != "" {
+		// The manager writes that of a pod again.
+		if o.Status.ClaimUID != "" && o.Labels[volumesv1alpha1.PodUIDLabel] == "" {
 			k[ref] = catalog.Pinned
 		}
 	}

@@ -227,7 +227,8 @@ func TestNoActIsAdvisedThatIsDoneOrCannotBeDone(t *testing.T) {
 	}{
 		{catalog.Tainted, `^kubectl taint .*=`, `set the taint`},
 		{catalog.Present, `^kubectl taint .*-(\s|$)`, `^$`},
-		{catalog.Gone, `^kubectl (taint|describe|uncordon|delete|patch|label|get \S+ {)|why \S+ {|declare-released|top {|drain {`,
+		{catalog.Gone,
+			`^kubectl (taint|describe|uncordon|delete|patch|label|get \S+ {)|why \S+ {|declare-released|top {|drain {`,
 			`set the taint|^Start the agent|^Bring the agent`},
 		{catalog.Deleting, `^kubectl (delete|patch|label)|^kubectl taint .*-(\s|$)`,
 			`[Dd]elete the (intent|other user|pod or intent)|[Cc]reate the (intent|claim)|Set readOnly of the intent`},
@@ -277,7 +278,8 @@ func TestTheReferencePageIsMadeFromTheCatalog(t *testing.T) {
 }
 
 // stateTexts are the states for which entries have other ways out.
-var stateTexts = map[catalog.State]string{catalog.Deleting: "being deleted", catalog.Gone: "gone", catalog.Unset: "not known",
+var stateTexts = map[catalog.State]string{catalog.Deleting: "being deleted", catalog.Gone: "gone",
+	catalog.Unset:  "not known",
 	catalog.Pinned: "resolved before", catalog.Present: "there", catalog.Done: "done"}
 
 // page is docs/reference/findings.md.
@@ -286,8 +288,8 @@ func page() string {
 	b.WriteString("# Findings\n\n" +
 		"What `kubectl hawser why` can find, by its code. [why.md](../why.md) explains the command. The page is made from\n" +
 		"`internal/explain/catalog` by `go test ./internal/explain/catalog -update`.\n\n" +
-		"A code never changes its meaning. In commands, `{node}` and the like are replaced by names. A list after them has\n" +
-		"the way out where the state of an object leaves no other.\n")
+		"A code never changes its meaning. In commands, `{node}` and the like are replaced by names. A list after them\n" +
+		"has the way out where the state of an object leaves no other.\n")
 	sections := map[string]string{"0": "All is well", "1": "Claim, volume and set", "2": "Attach", "3": "On the node",
 		"4": "Agents, node states and managers", "5": "The installation", "6": "Pods and claims of Kubernetes",
 		"7": "Attachments and nodes of Kubernetes", "8": "What could not be read", "9": "Files"}

@@ -132,8 +132,8 @@ var node = []Entry{
 			"kubectl get pv {volume} -o jsonpath='{.spec.mountOptions}'"}},
 	{Code: "HWS335", Reason: VolumeBusy, Level: Problem, Depth: Root, Acts: User,
 		Says: "The volume cannot be released, because a process on the node still uses it. The agent tries again.",
-		Way: "End what uses it: the pods, and the processes that the message names. If it names none, find them on the node, " +
-			"as with fuser -vm and the path.",
+		Way: "End what uses it: the pods, and the processes that the message names. If it names none, find them on the " +
+			"node, as with fuser -vm and the path.",
 		Run: []string{"kubectl get vai {intent} -n {namespace} -o jsonpath='{.status.path}'",
 			"kubectl get pods -A -o wide --field-selector spec.nodeName={node}"}},
 }
