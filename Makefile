@@ -142,8 +142,9 @@ test-long: packages control-plane ## Run what takes long: all explorations, 1,00
 	KUBEBUILDER_ASSETS="$(ASSETS)" hack/test.sh --long
 
 .PHONY: test-all
-test-all: ## Run test-long and test-e2e beside each other (root, Linux).
-	$(MAKE) -j2 test-long test-e2e
+test-all: ## Run what takes long: test-long, then test-e2e (root, Linux).
+	$(MAKE) test-long
+	$(MAKE) test-e2e
 
 .PHONY: test-e2e
 test-e2e: control-plane $(KUBE_STATE_METRICS) ## Run pods on two nodes with real kubelets and containerd, and make every alert fire (root, Linux). E2E_ATTACH=upstream compares.
