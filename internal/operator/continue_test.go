@@ -26,7 +26,8 @@ func TestAnInstallationOfKubectlIsContinuedByItsVolumeManager(t *testing.T) {
 	s := newServer(t)
 	s.kubectl(t, "apply", "-k", apiserver.Overlay(t, "standalone", "replace"))
 	s.kubectl(t, "-n", namespace, "patch", "daemonset", "hawser-agent", "--type=merge",
-		"--field-manager=kubectl-client-side-apply", "-p", `{"spec":{"template":{"spec":{"nodeSelector":{"pool":"storage"}}}}}`)
+		"--field-manager=kubectl-client-side-apply", "-p",
+		`{"spec":{"template":{"spec":{"nodeSelector":{"pool":"storage"}}}}}`)
 	before := s.daemonSet(t)
 	s.kubectl(t, "apply", "-k", "default")
 	s.run(t, operator.Options{Images: released, InitialSpec: map[string]any{"attachMode": "Coexist"}})

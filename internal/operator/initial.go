@@ -56,9 +56,9 @@ func parseSpec(text string) (map[string]any, error) {
 // creator makes the VolumeManager.
 type creator struct{ *Reconciler }
 
-// create makes the VolumeManager, unless the operator has installed before. Where an installation is found that was made
-// without the operator, an administrator makes the VolumeManager: only a person knows what the spec has to have for
-// nothing to change, the attach mode above all.
+// create makes the VolumeManager, unless the operator has installed before. Where an installation is found that was
+// made without the operator, an administrator makes the VolumeManager: only a person knows what the spec has to have
+// for nothing to change, the attach mode above all.
 func (c creator) create(ctx context.Context) error {
 	own := &appsv1.Deployment{}
 	if _, err := c.readLive(ctx, operatorName, own); err != nil {

@@ -62,9 +62,10 @@ func (p passes) spent(t *testing.T, requests *requestCounter, volumes int) (each
 		each.passes, strings.Join(parts, ", "), each.writes, writes)
 }
 
-// TestACreateAndADeleteTakeFewPasses is the measurement of docs/internals/benchmarks.md. One volume after another is attached
-// and detached, and the reconciles and writes are counted. The passes after the last volume of a batch may count for
-// the next batch, and on a busy machine one pass handles more or fewer events. So the limits leave room for some.
+// TestACreateAndADeleteTakeFewPasses is the measurement of docs/internals/benchmarks.md. One volume after another is
+// attached and detached, and the reconciles and writes are counted. The passes after the last volume of a batch may
+// count for the next batch, and on a busy machine one pass handles more or fewer events. So the limits leave room for
+// some.
 func TestACreateAndADeleteTakeFewPasses(t *testing.T) {
 	w := newWorldAlone(t)
 	requests, _ := w.manage(t, managerOptions{})
