@@ -201,3 +201,28 @@ func TestOnlyAVolumesOwnFilesystemIsShutDown(t *testing.T) {
 	write(t, filepath.Join(stage, "file"), "the volume still accepts writes")
 	write(t, filepath.Join(source, "file"), "the host still writes")
 }
+
+// TestADeviceThatTheKernelNoLongerHasIsGone hides the kernel's devices from one thread. A disk that was unplugged looks
+// the same: its mount stays in the table, and its root answers from memory.
+func TestADeviceThatTheKernelNoLongerHasIsGone(t *testing.T) {
+	needsRoot(t)
+	m, dir := New(Options{}), workspace(t)
+	path, target := filesystem(t, dir, "ext4"), mkdir(t, dir, "target")
+	mountAt(t, path, target, "ext4")
+	if h, err := m.Examine(t.Context(), target); err != nil || h.DeviceGone {
+		t.Errorf("health of %s: %+v, error %v; want that its device is there", target, h, err)
+	}
+	var h Health
+	var failed error
+	ended := make(chan error)
+	go func() { // its thread keeps the namespace, which lets go of what others unmount meanwhile
+		ended <- ownNamespace(unix.MS_SLAVE, func() {
+			if failed = unix.Mount("none", "/sys/dev/block", "tmpfs", 0, ""); failed == nil {
+				h, failed = m.Examine(t.Context(), target)
+			}
+		})
+	}()
+	if err := <-ended; err != nil || failed != nil || !h.DeviceGone {
+		t.Errorf("health of %s without its device: %+v, errors %v, %v; want that the device is gone", target, h, err, failed)
+	}
+}

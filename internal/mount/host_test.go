@@ -140,23 +140,23 @@ func filesystem(t *testing.T, dir, fsType string) string {
 func inOwnNamespace(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan error)
-	go func() { done <- ownNamespace(f) }()
+	go func() { done <- ownNamespace(unix.MS_PRIVATE, f) }()
 	if err := <-done; err != nil {
 		t.Fatalf("making a mount namespace: %v", err)
 	}
 }
 
-func ownNamespace(f func()) error {
+func ownNamespace(propagation uintptr, f func()) error {
 	runtime.LockOSThread()
 	if unix.Gettid() == unix.Getpid() { // the table of the first thread is that of the process
 		defer runtime.UnlockOSThread()
 		done := make(chan error)
-		go func() { done <- ownNamespace(f) }()
+		go func() { done <- ownNamespace(propagation, f) }()
 		return <-done
 	}
 	err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS)
 	if err == nil {
-		err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+		err = unix.Mount("", "/", "", unix.MS_REC|propagation, "")
 	}
 	if err == nil {
 		f()
