@@ -28,8 +28,10 @@ func Leftovers(dir string) (devices []loopdev.Device, mounts []string, err error
 	sources := map[string]bool{}
 	for _, device := range all {
 		if strings.HasPrefix(device.Backing, dir+"/") {
-			devices = append(devices, device)
 			sources[device.Path] = true
+			if !device.Detaching { // otherwise only another program's mount namespace has a copy of a mount of it
+				devices = append(devices, device)
+			}
 		}
 	}
 	table, err := mountinfo.GetMounts(nil)

@@ -29,6 +29,8 @@ type Device struct {
 	Unlinked bool
 	// ReadOnly devices cannot write to the backing file.
 	ReadOnly bool
+	// Detaching: it was detached, and goes with its last use. That may be the copy of a mount in another namespace.
+	Detaching bool
 }
 
 // Name is the device's name in /dev and /sys/block.
@@ -78,12 +80,17 @@ func read(sysDir string) (Device, bool, error) {
 	if err != nil || readOnly == "" {
 		return Device{}, false, err
 	}
+	detaching, err := readAttribute(sysDir, "loop/autoclear")
+	if err != nil || detaching == "" {
+		return Device{}, false, err
+	}
 	path, unlinked := strings.CutSuffix(backing, deletedSuffix)
 	return Device{
-		Path:     "/dev/" + filepath.Base(sysDir),
-		Backing:  path,
-		Unlinked: unlinked,
-		ReadOnly: readOnly == "1",
+		Path:      "/dev/" + filepath.Base(sysDir),
+		Backing:   path,
+		Unlinked:  unlinked,
+		ReadOnly:  readOnly == "1",
+		Detaching: detaching == "1",
 	}, true, nil
 }
 
