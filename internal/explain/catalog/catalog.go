@@ -120,13 +120,13 @@ var all = slices.Concat(
 	fine, resolved, sets, attached, node, ready, manager, scheduling, claims, placement, upstream, links,
 )
 
-// All are the entries in the order of their codes.
-func All() []Entry { return slices.Clone(all) }
+// All are the entries in the order of their codes. They must not be changed.
+func All() []Entry { return all }
 
 // OfReason returns the entry of a condition's reason. A reason that this program does not know, because the cluster
 // runs a newer version, gets the entry UnknownReason.
 func OfReason(reason string) Entry {
-	for _, e := range all {
+	for _, e := range All() {
 		if e.Reason == reason {
 			return e
 		}
