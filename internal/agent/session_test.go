@@ -270,12 +270,16 @@ func testRestoreIDs(t *testing.T, c *cluster) {
 	n := c.node(t)
 	a := n.start()
 	n.begun(0)
+	n.lease("of the first agent", func(*coordinationv1.Lease) bool { return true })
 	n.silent.Store(true)
 	id := ""
 	// restart returns the ID of the restore that the next agent reports.
 	restart := func(forgotten bool) string {
 		a.stop()
-		last := n.lease("of the agent that has ended", func(*coordinationv1.Lease) bool { return true }).Spec.RenewTime
+		last := &coordinationv1.Lease{}
+		n.must(n.client.Get(t.Context(), types.NamespacedName{
+			Namespace: volumesv1alpha1.InstallNamespace, Name: volumesv1alpha1.AgentLeasePrefix + n.name,
+		}, last))
 		if forgotten {
 			n.must(a.store.SaveLastReport(record.LastReport{
 				Schema: record.Schema, UID: "later", Reports: 1, Restored: id != "", RestoreID: types.UID(id),
@@ -283,7 +287,8 @@ func testRestoreIDs(t *testing.T, c *cluster) {
 		}
 		a = n.start()
 		lease := n.lease("told of a restore", func(l *coordinationv1.Lease) bool {
-			return l.Annotations[volumesv1alpha1.LeaseRestoredAnnotation] == "true" && !l.Spec.RenewTime.Equal(last)
+			return l.Annotations[volumesv1alpha1.LeaseRestoredAnnotation] == "true" &&
+				!l.Spec.RenewTime.Equal(last.Spec.RenewTime)
 		})
 		return lease.Annotations[volumesv1alpha1.LeaseRestoreIDAnnotation]
 	}
