@@ -3,7 +3,7 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package config has the manifests of this directory that the operator applies.
+// Package config has the manifests of this directory that the operator applies, and that the manager compares with.
 package config
 
 import "embed"

@@ -537,9 +537,9 @@ func TestWhatWasReportedToAnEarlierStateIsNotLookedForInANewOne(t *testing.T) {
 	b := newBench(t, filesystem)
 	b.agent.session.Persisted = record.LastReport{Schema: record.Schema, UID: "new"}
 	b.state.UID, b.state.Status.Protocol.ObservedUID, b.state.Status.Protocol.Reports = "new", "new", 1
-	if err := b.agent.session.CheckRestored(t.Context()); err != nil || b.agent.session.Restored {
+	if err := b.agent.session.CheckRestored(t.Context()); err != nil || b.agent.session.RestoreID != "" {
 		t.Errorf("node state new, to which nothing was acknowledged: error %v, restored %t, want none and false", err,
-			b.agent.session.Restored)
+			b.agent.session.RestoreID != "")
 	}
 	if last, err := b.agent.session.PersistLastReport(); err != nil || last.UID != "new" || last.Restored {
 		t.Errorf("last report %+v, error %v, want one to node state new that was not restored", last, err)

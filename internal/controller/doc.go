@@ -28,7 +28,7 @@ SPDX-License-Identifier: Apache-2.0
 //	nodestate        NodeVolumeState.spec
 //	exclusive        the ConfigMaps with the locks of exclusive volumes
 //	volumesattached  Node.status.volumesAttached, in attach mode Replace
-//	report           status and events of intents
+//	intentstatus     status and events of intents
 //	batch            the group commit that the first three use
 //	inflight         how much work may run at once, and the queues
 //

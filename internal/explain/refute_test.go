@@ -79,8 +79,8 @@ func found(r *Report, code string) bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Code == code && f.Level == catalog.Problem })
 }
 
-// standing are the codes of which no object of the chain can show the contrary.
-var standing = map[string][]string{
+// irrefutable are the codes of which no object of the chain can show the contrary, by the reason for that.
+var irrefutable = map[string][]string{
 	"the walk finds it in the objects themselves": {"HWS121", "HWS122", "HWS410", "HWS411", "HWS412", "HWS413", "HWS414",
 		"HWS415", "HWS416", "HWS417", "HWS418", "HWS419", "HWS420", "HWS421", "HWS425", "HWS433", "HWS434", "HWS606",
 		"HWS609", "HWS610", "HWS612", "HWS614", "HWS621", "HWS623", "HWS627", "HWS629", "HWS630", "HWS701", "HWS702",
@@ -93,15 +93,15 @@ var standing = map[string][]string{
 	"only the node, its driver or its storage knows": {"HWS306", "HWS307", "HWS308", "HWS309", "HWS310", "HWS311",
 		"HWS313", "HWS315", "HWS316", "HWS317", "HWS318", "HWS321", "HWS322", "HWS323", "HWS324", "HWS325", "HWS326",
 		"HWS327", "HWS328", "HWS329", "HWS330", "HWS331", "HWS333", "HWS335", "HWS405", "HWS406", "HWS407", "HWS422",
-		"HWS423", "HWS428", "HWS429", "HWS431", "HWS432"},
+		"HWS428", "HWS429", "HWS431", "HWS432"},
 	"the manager is the object": {"HWS501", "HWS502", "HWS503", "HWS505", "HWS506", "HWS507", "HWS508", "HWS509",
 		"HWS511", "HWS512", "HWS513", "HWS517"},
 	"its reason is not known": {"HWS499"},
 }
 
-// Each new code has to be refuted, or to be in a list that tells why it cannot be.
+// Each new code has to be refuted, or to be in a list with the reason why it cannot be.
 func TestACauseIsRefutedByTheObjectsOfItsChain(t *testing.T) {
-	stands := slices.Concat(slices.Collect(maps.Values(standing))...)
+	listed := slices.Concat(slices.Collect(maps.Values(irrefutable))...)
 	for _, e := range catalog.All() {
 		if e.Level != catalog.Problem {
 			continue
@@ -109,7 +109,7 @@ func TestACauseIsRefutedByTheObjectsOfItsChain(t *testing.T) {
 		ofNode := healthy(nil, failing(e.Reason))
 		ofNode.Subject = ofNode.Nodes[0].Node.Ref
 		got := found(Explain(healthy(failing(e.Reason), nil)), e.Code) && found(Explain(ofNode), e.Code)
-		if want := slices.Contains(stands, e.Code); got != want {
+		if want := slices.Contains(listed, e.Code); got != want {
 			t.Errorf("%s %s in a chain in which all else is well: a finding %t, want %t", e.Code, e.Reason, got, want)
 		}
 	}

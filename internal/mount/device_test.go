@@ -202,8 +202,8 @@ func TestOnlyAVolumesOwnFilesystemIsShutDown(t *testing.T) {
 	write(t, filepath.Join(source, "file"), "the host still writes")
 }
 
-// TestADeviceThatTheKernelNoLongerHasIsGone hides the kernel's devices from one thread. A disk that was unplugged looks
-// the same: its mount stays in the table, and its root answers from memory.
+// TestADeviceThatTheKernelNoLongerHasIsGone hides the kernel's devices from one thread. After a disk is
+// unplugged it is the same: the mount stays in the table, and the root answers from memory.
 func TestADeviceThatTheKernelNoLongerHasIsGone(t *testing.T) {
 	needsRoot(t)
 	m, dir := New(Options{}), workspace(t)

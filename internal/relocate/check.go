@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	storagehelpers "k8s.io/component-helpers/storage/volume"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -76,12 +77,12 @@ func (c *checker) manager() {
 	}
 }
 
-// target checks the node where intents go, for volumes of these drivers.
-func (c *checker) target(node string, drivers ...string) {
+// target checks the node where intents go, and that its agent knows these drivers.
+func (c *checker) target(node string, drivers sets.Set[string]) {
 	n, _ := c.r.NodeOf(node)
 	about := "node " + node
 	blocked := ""
-	for _, driver := range append([]string{""}, drivers...) {
+	for _, driver := range sets.List(drivers.Insert("")) {
 		blocked = cmp.Or(blocked, explain.CannotArrive(c.r.Facts, node, driver))
 	}
 	switch {

@@ -7,6 +7,7 @@ package relocate
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/volume"
@@ -16,7 +17,8 @@ import (
 // Drain plans how the intents leave a node: to another one, by a delete (drop), or, with neither, not at all.
 func Drain(r *facts.Relocation, drop bool) (*Plan, error) {
 	p := &Plan{Subject: r.Subject.String(), To: r.To, Intents: []Leaving{}, Checks: []Check{}}
-	d := &drain{checker: checker{r: r}, drop: drop, taken: map[string]bool{}, coming: map[string]map[string]bool{}}
+	d := &drain{checker: checker{r: r}, drop: drop, taken: map[string]bool{}, coming: map[string]map[string]bool{},
+		mounted: sets.New[string]()}
 	for i := range r.Intents {
 		l, err := d.leave(&r.Intents[i])
 		if err != nil {
@@ -26,7 +28,7 @@ func Drain(r *facts.Relocation, drop bool) (*Plan, error) {
 	}
 	d.manager()
 	if r.To != "" {
-		d.target(r.To, d.mounted...)
+		d.target(r.To, d.mounted)
 	}
 	if n, _ := r.NodeOf(r.Subject.Name); n.Node.Found && !n.Node.Value.Spec.Unschedulable {
 		d.add(Note, r.Subject.String(), "it is not cordoned: pods that use volumes may still come").Run =
@@ -43,7 +45,7 @@ type drain struct {
 	// coming are the PersistentVolumes of each driver that come to the target.
 	coming map[string]map[string]bool
 	// mounted are the drivers that the agent of the target needs.
-	mounted []string
+	mounted sets.Set[string]
 }
 
 func (d *drain) leave(source *volumesv1alpha1.VolumeAttachmentIntent) (*Leaving, error) {
@@ -89,7 +91,7 @@ func (d *drain) move(l *Leaving, source *volumesv1alpha1.VolumeAttachmentIntent,
 		}
 		c.fits(pv.Value, driver, d.r.To, true, len(d.coming[driver]))
 		d.coming[driver][pv.Value.Name] = true
-		d.mounted = append(d.mounted, mounts(source, driver)...)
+		d.mounted.Insert(agentDriver(source, driver))
 	} else if pv.Err != nil {
 		c.add(Unknown, "volume", "PersistentVolume %s cannot be read: %v", pv.Ref.Name, pv.Err)
 	}
@@ -105,12 +107,12 @@ func (d *drain) match(source *volumesv1alpha1.VolumeAttachmentIntent) *volumesv1
 	return Match(source, d.r.To, "", d.r.OnTarget, d.taken)
 }
 
-// mounts returns the driver if the agent mounts the volume of the intent.
-func mounts(intent *volumesv1alpha1.VolumeAttachmentIntent, driver string) []string {
+// agentDriver returns the driver if the agent mounts the volume of the intent; otherwise it needs none.
+func agentDriver(intent *volumesv1alpha1.VolumeAttachmentIntent, driver string) string {
 	if intent.Spec.DesiredState == volumesv1alpha1.DesiredAttached {
-		return nil
+		return ""
 	}
-	return []string{driver}
+	return driver
 }
 
 func driverOf(pv *corev1.PersistentVolume) string {

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/explain/facts"
 )
@@ -155,11 +157,11 @@ func (c *checker) claim(p *Plan) {
 			[]string{"kubectl hawser why pvc " + v.Claim.Ref.Name + " -n " + v.Claim.Ref.Namespace}
 	}
 	c.manager()
-	var mounted []string
+	mounted := sets.New[string]()
 	for i := range p.Intents {
-		mounted = append(mounted, mounts(p.Intents[i].Hop.Source, v.Driver)...)
+		mounted.Insert(agentDriver(p.Intents[i].Hop.Source, v.Driver))
 	}
-	c.target(p.To, mounted...)
+	c.target(p.To, mounted)
 	switch {
 	case v.Volume.Found:
 		c.fits(v.Volume.Value, v.Driver, p.To, v.NeedsAttach(), 0)

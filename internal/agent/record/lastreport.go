@@ -25,7 +25,8 @@ type LastReport struct {
 	Reports int64 `json:"reports"`
 	// Restored: the API server had forgotten some, and no manager has confirmed a session since.
 	Restored bool `json:"restored,omitempty"`
-	// RestoreID is that of the restore. An excuse from another one does not count.
+	// RestoreID is that of the restore; empty where an earlier version of the agent noted it. An excuse from another one
+	// does not count.
 	RestoreID types.UID `json:"restoreID,omitempty"`
 }
 

@@ -64,11 +64,10 @@ type Session struct {
 	// renewed is when it was, on this process' own clock.
 	renewed time.Time
 	other   otherHolder
-	// noted is the report whose number is on the disk; restored: the API server knew less when this process began, and
-	// no manager has confirmed the session since. restoreID is that of the restore.
+	// Persisted is the report whose number is on the disk. RestoreID is that of a restore of the API server, as long as no
+	// manager has confirmed a session since; otherwise empty.
 	Persisted record.LastReport
-	Restored  bool
-	restoreID types.UID
+	RestoreID types.UID
 	// Overdue: the manager has not confirmed the session in time.
 	Overdue atomic.Bool
 	// End ends the agent with that error.
@@ -81,11 +80,10 @@ func NewSession(options SessionOptions) *Session { return &Session{SessionOption
 // PersistLastReport brings the number of the last report to the disk, if it is news there.
 func (s *Session) PersistLastReport() (record.LastReport, error) {
 	now := s.lastPersisted()
-	s.Restored = s.Restored && !s.Writer.Confirmed()
-	now.Restored, now.RestoreID = s.Restored, ""
-	if s.Restored {
-		now.RestoreID = s.restoreID
+	if s.Writer.Confirmed() {
+		s.RestoreID = ""
 	}
+	now.Restored, now.RestoreID = s.RestoreID != "", s.RestoreID
 	if now == s.Persisted {
 		return now, nil
 	}
@@ -179,17 +177,15 @@ func (s *Session) checkLease(ctx context.Context) error {
 // The report that follows leaves no trace of either.
 func (s *Session) persistState(nvs *volumesv1alpha1.NodeVolumeState) error {
 	next := s.Persisted
-	forgotten := next.ForgottenBy(nvs)
-	next.Restored = next.Restored || forgotten
-	if forgotten || next.Restored && next.RestoreID == "" {
-		next.RestoreID = uuid.NewUUID()
+	if next.ForgottenBy(nvs) || next.Restored && next.RestoreID == "" {
+		next.Restored, next.RestoreID = true, uuid.NewUUID()
 	}
-	if next.Restored && !s.Restored {
+	if next.Restored && s.RestoreID == "" {
 		s.Log.Info("the API server was restored from a backup; nothing is staged or published here until every agent "+
 			"has reported to the manager",
 			"remembered", nvs.Status.Protocol.Reports, "reported", s.Persisted.Reports)
 	}
-	s.Restored, s.restoreID = next.Restored, next.RestoreID
+	s.RestoreID = next.RestoreID
 	if next.UID != nvs.UID {
 		next.Schema, next.UID, next.Reports = record.Schema, nvs.UID, 0
 	}
@@ -205,7 +201,7 @@ func (s *Session) persistState(nvs *volumesv1alpha1.NodeVolumeState) error {
 
 // endRestored ends the agent. The next process finds on the disk what was reported.
 func (s *Session) endRestored() error {
-	s.Restored, s.restoreID = true, uuid.NewUUID()
+	s.RestoreID = uuid.NewUUID()
 	if _, err := s.PersistLastReport(); err != nil {
 		return err
 	}

@@ -70,13 +70,13 @@ func (c *Controller) confirmAttached(
 type confirmation struct {
 	node  string
 	state handshake.Node
-	// shared: the cache shows a volume that several nodes may have. usedElsewhere: another node reports it in use.
-	shared, usedElsewhere bool
-	lock                  handshake.Lock
-	attachment            *storagev1.VolumeAttachment
+	// cachedExclusive: the cache shows a volume that only one node may have. usedElsewhere: another node reports it in use.
+	cachedExclusive, usedElsewhere bool
+	lock                           handshake.Lock
+	attachment                     *storagev1.VolumeAttachment
 	// needsHold: the attachment is one that upstream could delete if it has no hold.
 	needsHold bool
-	// exclusive: the volume is one that only one node may have.
+	// exclusive: so does the API server.
 	exclusive bool
 	// attachedElsewhere: the lock is there, and so is an attachment to another node.
 	attachedElsewhere bool
@@ -86,7 +86,7 @@ type confirmation struct {
 func (c *Controller) gatherConfirmation(
 	ctx context.Context, f *decision.Facts, n *decision.Node, a *decision.Attachment, nvs *volumesv1alpha1.NodeVolumeState,
 ) (confirmation, error) {
-	r := confirmation{node: n.Name, state: handshake.NodeOf(nvs, f.Volume), shared: !f.Exclusive, needsHold: a != nil}
+	r := confirmation{node: n.Name, state: handshake.NodeOf(nvs, f.Volume), cachedExclusive: f.Exclusive, needsHold: a != nil}
 	user, err := nodestate.UserElsewhere(ctx, c.Client, n.Name, f.Volume)
 	if r.usedElsewhere = user != ""; err != nil {
 		return r, err
@@ -101,9 +101,9 @@ func (c *Controller) gatherConfirmation(
 	return r, err
 }
 
-// guard returns what stands against Attached.
+// guard returns the guard that refuses Attached.
 func (r confirmation) guard(p handshake.Protocol) handshake.Guard {
-	if guard := p.MayBringIn(!r.shared, r.usedElsewhere); guard != handshake.GuardNone {
+	if guard := p.MayBringIn(r.cachedExclusive, r.usedElsewhere); guard != handshake.GuardNone {
 		return guard
 	}
 	guard := p.MayWriteAttached(r.state, r.node, r.exclusive, r.lock, handshake.AttachmentFrom(r.attachment))

@@ -32,7 +32,7 @@ func TestActsAreLoggedWithVolumeNodeAndIntents(t *testing.T) {
 				`"intents"=["default/i" "default/j"] "attachment"="va-1" "evidence"="NodeGone"`},
 		{"a release", decision.Step{Act: decision.Release, Node: n, Intents: n.Wanted[1:]},
 			`"level"=1 "msg"="acting" "act"="Release" "volume"="v" "node"="a" "intents"=["default/j"]`},
-		{"a look", decision.Step{Act: decision.ReadState, Node: on("b")},
+		{"a live read", decision.Step{Act: decision.ReadState, Node: on("b")},
 			`"level"=1 "msg"="acting" "act"="ReadState" "volume"="v" "node"="b"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -29,7 +29,7 @@ import (
 // EventGoneNodeForgotten is the reason of the event that says what the policy declared.
 const EventGoneNodeForgotten = "GoneNodeForgotten"
 
-// errNotGone: the Node is there, and nobody deletes it.
+// errNotGone: the Node is there, and is not being deleted.
 var errNotGone = errors.New("the Node is there")
 
 // forgetGone declares released, in the name of the administrator that set the policy, what was forced away from a Node

@@ -6,12 +6,8 @@ SPDX-License-Identifier: Apache-2.0
 package policy
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"maps"
 	"reflect"
 	"slices"
@@ -19,7 +15,6 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/hawser-io/hawser/config"
 )
@@ -61,27 +56,14 @@ type shipped map[[2]string]map[string]any
 
 // load reads config/admission.
 func load() (shipped, error) {
-	names, err := fs.Glob(config.Manifests, "admission/*.yaml")
+	objects, err := config.Load(config.Manifests, "admission")
 	if err != nil {
-		return nil, fmt.Errorf("listing the admission policies: %w", err)
+		return nil, fmt.Errorf("reading the admission policies: %w", err)
 	}
 	specs := shipped{}
-	for _, name := range names {
-		text, err := config.Manifests.ReadFile(name)
-		if err != nil {
-			return nil, fmt.Errorf("reading %s: %w", name, err)
-		}
-		decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
-		for {
-			object := &unstructured.Unstructured{}
-			if err := decoder.Decode(&object.Object); errors.Is(err, io.EOF) {
-				break
-			} else if err != nil {
-				return nil, fmt.Errorf("reading %s: %w", name, err)
-			}
-			if spec, found, err := unstructured.NestedMap(object.Object, "spec"); found && err == nil {
-				specs[[2]string{object.GetKind(), object.GetLabels()[label]}] = spec
-			}
+	for _, object := range objects {
+		if spec, found, err := unstructured.NestedMap(object.Object, "spec"); found && err == nil {
+			specs[[2]string{object.GetKind(), object.GetLabels()[label]}] = spec
 		}
 	}
 	return specs, nil

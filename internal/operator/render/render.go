@@ -88,7 +88,7 @@ func Refusals(namespace string) ([]*unstructured.Unstructured, error) {
 func (in Input) objects(directories []string) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	for _, directory := range directories {
-		more, err := load(config.Manifests, directory)
+		more, err := config.Load(config.Manifests, directory)
 		if err != nil {
 			return nil, fmt.Errorf("reading the manifests: %w", err)
 		}
@@ -224,7 +224,7 @@ func Kinds() ([]schema.GroupVersionKind, error) {
 	var kinds []schema.GroupVersionKind
 	for _, directory := range []string{"standalone", "foreign-namespace", refusals, "replace", "forget-gone-nodes",
 		"networkpolicy", "monitoring"} {
-		objects, err := load(config.Manifests, directory)
+		objects, err := config.Load(config.Manifests, directory)
 		if err != nil {
 			return nil, fmt.Errorf("reading the manifests: %w", err)
 		}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/config"
 	"github.com/hawser-io/hawser/test/apiserver"
 )
 
@@ -82,7 +83,7 @@ func TestTheOperatorAppliesWhatKubectlApplies(t *testing.T) {
 			if in.Namespace != volumesv1alpha1.InstallNamespace {
 				overlay.Namespace = in.Namespace
 			}
-			rendered, err := decode([]byte(apiserver.Kubectl(t, "", "", "kustomize", overlay.Write(t))))
+			rendered, err := config.Decode([]byte(apiserver.Kubectl(t, "", "", "kustomize", overlay.Write(t))))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -181,7 +182,7 @@ func TestTheHashChangesWithWhatIsApplied(t *testing.T) {
 }
 
 func TestAKustomizationWithAnUnknownFieldIsRefused(t *testing.T) {
-	_, err := load(os.DirFS("testdata"), "unknown")
+	_, err := config.Load(os.DirFS("testdata"), "unknown")
 	if err == nil || !strings.Contains(err.Error(), "replicas") {
 		t.Errorf("error: %v", err)
 	}

@@ -3,7 +3,7 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-package render
+package config
 
 import (
 	"bytes"
@@ -36,8 +36,8 @@ type kustomization struct {
 	Patches []any `json:"patches"`
 }
 
-// load returns the objects of a kustomization, in the order of its files.
-func load(files fs.FS, dir string) ([]*unstructured.Unstructured, error) {
+// Load returns the objects of a kustomization, in the order of its files, without the kinds.
+func Load(files fs.FS, dir string) ([]*unstructured.Unstructured, error) {
 	text, err := fs.ReadFile(files, path.Join(dir, "kustomization.yaml"))
 	if err != nil {
 		return nil, err
@@ -62,20 +62,21 @@ func loadResource(files fs.FS, name string) ([]*unstructured.Unstructured, error
 	case name == crdDirectory:
 		return nil, nil
 	case path.Ext(name) != ".yaml":
-		return load(files, name)
+		return Load(files, name)
 	}
 	text, err := fs.ReadFile(files, name)
 	if err != nil {
 		return nil, err
 	}
-	objects, err := decode(text)
+	objects, err := Decode(text)
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", name, err)
 	}
 	return objects, nil
 }
 
-func decode(text []byte) ([]*unstructured.Unstructured, error) {
+// Decode returns the objects of a text in YAML.
+func Decode(text []byte) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
 	for {
