@@ -70,7 +70,8 @@ func (c *Controller) confirmAttached(
 type confirmation struct {
 	node  string
 	state handshake.Node
-	// cachedExclusive: the cache shows a volume that only one node may have. usedElsewhere: another node reports it in use.
+	// cachedExclusive: the cache shows a volume that only one node may have. usedElsewhere: another node reports that it
+	// uses the volume.
 	cachedExclusive, usedElsewhere bool
 	lock                           handshake.Lock
 	attachment                     *storagev1.VolumeAttachment
@@ -86,7 +87,9 @@ type confirmation struct {
 func (c *Controller) gatherConfirmation(
 	ctx context.Context, f *decision.Facts, n *decision.Node, a *decision.Attachment, nvs *volumesv1alpha1.NodeVolumeState,
 ) (confirmation, error) {
-	r := confirmation{node: n.Name, state: handshake.NodeOf(nvs, f.Volume), cachedExclusive: f.Exclusive, needsHold: a != nil}
+	r := confirmation{
+		node: n.Name, state: handshake.NodeOf(nvs, f.Volume), cachedExclusive: f.Exclusive, needsHold: a != nil,
+	}
 	user, err := nodestate.UserElsewhere(ctx, c.Client, n.Name, f.Volume)
 	if r.usedElsewhere = user != ""; err != nil {
 		return r, err
