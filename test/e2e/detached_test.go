@@ -73,12 +73,13 @@ func TestAVolumeThatWasDetachedInTheBackendIsAttachedAgain(t *testing.T) {
 		restart(t, system.Attacher, func() error { return sys.StartAttacher(limited(t)) })
 	}
 	t.Cleanup(func() { attach() })
-	attach("--reconcile-sync=10s")
 	v := newVolume(t)
 	name := v.intent(nodeA, func(intent *volumesv1alpha1.VolumeAttachmentIntent) {
 		intent.Spec.DesiredState = volumesv1alpha1.DesiredAttached
 	})
 	v.ready(name)
+	// An attacher that has just attached may publish once more, as its cache is late. One that starts now does not.
+	attach("--reconcile-sync=10s")
 	before := &storagev1.VolumeAttachment{}
 	if err := sys.Client.Get(limited(t), client.ObjectKey{Name: v.attachment()}, before); err != nil {
 		t.Fatal(err)
@@ -90,19 +91,11 @@ func TestAVolumeThatWasDetachedInTheBackendIsAttachedAgain(t *testing.T) {
 	if err := backend.Unpublish(limited(t), v.handle, nodeA); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ledger.Wait(limited(t), sys.BackingDir(), func(entries []ledger.Entry) bool {
-		published := 0
-		for _, e := range entries {
-			if e.Method == "ControllerPublishVolume" && e.Volume == v.handle && e.Phase == ledger.End && e.Code == "OK" {
-				published++
-			}
-		}
-		return published >= 2
+	if _, err := ledger.Wait(limited(t), sys.BackingDir(), func([]ledger.Entry) bool {
+		_, err := backend.Published(v.handle, nodeA)
+		return err == nil
 	}); err != nil {
 		t.Fatal(err)
-	}
-	if _, err := backend.Published(v.handle, nodeA); err != nil {
-		t.Error(err)
 	}
 	after := &storagev1.VolumeAttachment{}
 	if err := sys.Client.Get(limited(t), client.ObjectKeyFromObject(before), after); err != nil ||
