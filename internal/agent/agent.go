@@ -144,38 +144,7 @@ func New(o Options) (*Agent, error) {
 		bootID:  strings.TrimSpace(string(boot)),
 		volumes: map[string]*operation.Volume{}, started: make(chan struct{}),
 	}
-	a.queue = newDispatcher(o.Clock, o.Log, a.reconcileKey)
-	a.queue.added = a.noteRequeue
-	a.state = report.NewWriter(o.Clock, o.Log)
-	a.state.Machine = identity
-	a.holders = operation.NewHolders(o.Log, a.holderEnded)
-	a.observer = kubelet.NewObserver(kubelet.ObserverOptions{
-		Paths: a.paths, BootID: a.bootID, Mounts: o.Mounts, Reports: a.state, Volumes: hooks{a}, Clock: o.Clock,
-		Log: o.Log,
-	})
-	a.node = report.NewNode(a.bootID, o.Version, identity, o.Registry.Drivers, a.observer)
-	a.intents = report.NewIntentWriter(o.Live, o.Clock, a.step)
-	a.session = report.NewSession(report.SessionOptions{
-		NodeName: o.NodeName, Machine: identity, Live: o.Live, Writer: a.state, Clock: o.Clock, Log: o.Log,
-		RequeueAll: a.queueAll, Waits: func(other *report.OtherMachineError) { reportOtherMachine(o, other) },
-	})
-	a.steps = &operation.Environment{Options: operation.Options{
-		NodeName: o.NodeName, Paths: a.paths, BootID: a.bootID, DriverTimeout: o.DriverTimeout, Clock: o.Clock,
-		Now: a.now, Mounts: o.Mounts,
-		Live: o.Live, Secrets: o.Secrets, Registry: o.Registry, Filesystems: o.Filesystems, Recorder: o.Recorder, Log: o.Log,
-		State: a.state, Node: a.node, Calls: o.Calls,
-		Intents: a.intents, Observer: a.observer, Holders: a.holders, Gather: a.gather, Requeue: a.queue.add, Step: a.step,
-	}}
-	a.pods = record.NewPodBinds(record.PodBindStore{Dir: a.paths.PodBinds(), Replace: o.Host.ReplaceFile})
-	a.steps.Pods = a.pods
-	a.node.Directories, a.pods.DirectoriesChanged = a.pods.CountDirectories, a.state.ReportSoon
-	a.plugin = a.newPodPlugin()
-	a.steps.Directories = a.plugin
-	a.state.Read, a.state.Write = a.session.ReadState, a.session.WriteState
-	a.state.Render, a.state.Written = a.node.Render, a.observer.Reported
-	if o.Connections != nil {
-		o.Connections.OnLost(a.state.EndSession)
-	}
+	a.wire()
 	return a, nil
 }
 

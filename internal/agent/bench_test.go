@@ -130,10 +130,10 @@ func newBench(t *testing.T, v testVolume) *bench {
 	})
 	b.must(err)
 	b.agent = a
-	a.steps.Lifetime, a.observer.Lifetime, a.holders.Lifetime = t.Context(), t.Context(), t.Context()
-	a.store, err = record.OpenStore(a.paths.Records())
-	a.steps.Store, a.observer.Store, a.session.Store = a.store, a.store, a.store
+	a.liveFor(t.Context())
+	store, err := record.OpenStore(a.paths.Records())
 	b.must(err)
+	a.useStore(store)
 	a.store.Replace = func(path string, data []byte) error {
 		return b.do("write "+filepath.Base(filepath.Dir(path)), func() error { return os.WriteFile(path, data, 0o600) })
 	}

@@ -40,7 +40,7 @@ func (b *bench) restart(rebooted bool) *bench {
 		Schema: record.Schema, UID: "state", Reports: b.state.Status.Protocol.Reports,
 	}
 	if rebooted {
-		n.agent.bootID, n.agent.observer.BootID, n.agent.steps.BootID, n.agent.node.BootID = "later", "later", "later",
+		n.agent.bootID, n.agent.observer.BootID, n.agent.bootID, n.agent.node.BootID = "later", "later", "later",
 			"later"
 	}
 	return n

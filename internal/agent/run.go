@@ -56,8 +56,7 @@ func (a *Agent) Start(ctx context.Context) error {
 	defer a.lock.Close() //nolint:errcheck // the lock goes with the process at the latest
 	lifetime, kill := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer kill(operation.ErrStopped)
-	a.steps.Lifetime, a.observer.Lifetime, a.holders.Lifetime = lifetime, lifetime, lifetime
-	a.plugin.holders.Lifetime = lifetime
+	a.liveFor(lifetime)
 	if err := a.watch(ctx); err != nil {
 		return fmt.Errorf("watching: %w", err)
 	}
@@ -127,11 +126,12 @@ func (a *Agent) acquire(ctx context.Context) error {
 		return err
 	}
 	a.lock = lock
-	if a.store, err = record.OpenStore(a.paths.Records()); err != nil {
+	store, err := record.OpenStore(a.paths.Records())
+	if err != nil {
 		return err
 	}
-	a.store.Replace = a.Host.ReplaceFile
-	a.steps.Store, a.observer.Store, a.session.Store = a.store, a.store, a.store
+	store.Replace = a.Host.ReplaceFile
+	a.useStore(store)
 	if a.session.Persisted, err = a.store.LoadLastReport(); err != nil {
 		a.Log.Error(err, "not known which report was the last one")
 	}

@@ -38,7 +38,7 @@ func (env *Environment) noteDevice(ctx context.Context, v *Volume, path string) 
 		return fmt.Errorf("finding the device of %s: %w", path, err)
 	}
 	if d.Path != "" || !v.Record.Block() { // drivers mount anything at the staging path of a raw device
-		v.Record.AddDevice(d, env.BootID)
+		v.Record.AddDevice(d, env.Now().BootID)
 	}
 	return nil
 }
@@ -60,7 +60,7 @@ func (env *Environment) checkFree(ctx context.Context, v *Volume) error {
 	r, kubelets := v.Record, env.Observer.Use(v.Name)
 	for i := range r.Devices {
 		d := &r.Devices[i]
-		if d.BootID != env.BootID {
+		if d.BootID != env.Now().BootID {
 			continue
 		}
 		if kubelets.Checks(d.Device) {

@@ -42,10 +42,9 @@ var persistStep = step{
 type Options struct {
 	NodeName      string
 	Paths         record.Paths
-	BootID        string
 	DriverTimeout time.Duration
 	Clock         clock.WithTicker
-	// Now is the present on the clock of the boot.
+	// Now is the present on the clock of the boot, whose ID it has.
 	Now         func() record.Moment
 	Mounts      Mounts
 	Live        client.Client

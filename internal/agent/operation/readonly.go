@@ -64,7 +64,7 @@ func (env *Environment) forbidWrites(ctx context.Context, v *Volume, f plan.Fact
 		return err
 	}
 	for i := range v.Record.Devices {
-		if d := &v.Record.Devices[i]; d.Device == device && d.BootID == env.BootID {
+		if d := &v.Record.Devices[i]; d.Device == device && d.BootID == env.Now().BootID {
 			d.ReadOnly = true
 		}
 	}
@@ -113,7 +113,7 @@ func (env *Environment) writers(
 func (env *Environment) mayWrite(v *Volume, u *record.Use) error {
 	for _, o := range v.Record.Uses {
 		if o.Intent.UID != u.Intent.UID && o.ReadOnly && o.Phase != record.PhaseNone &&
-			v.Record.RefusesWrites(env.BootID) {
+			v.Record.RefusesWrites(env.Now().BootID) {
 			return failure.Problemf(volumesv1alpha1.ReasonDeviceReadOnly,
 				"the device refuses writes while intent %s/%s has it published read-only",
 				o.Intent.Namespace, o.Intent.Name)
@@ -135,7 +135,7 @@ func (env *Environment) allowWrites(ctx context.Context, v *Volume, f plan.Facts
 	}
 	for i := range r.Devices {
 		d := &r.Devices[i]
-		if !d.ReadOnly || d.BootID != env.BootID {
+		if !d.ReadOnly || d.BootID != env.Now().BootID {
 			continue
 		}
 		err := env.Mounts.CheckFree(ctx, d.Device, true)

@@ -54,7 +54,7 @@ type examination struct {
 
 // examineStage returns false where it is not known whether the volume works.
 func (env *Environment) examineStage(ctx context.Context, r *record.Record) (found examination, known bool) {
-	for _, path := range examinedPaths(r, env.BootID) {
+	for _, path := range examinedPaths(r, env.Now().BootID) {
 		h, err := env.Mounts.Examine(ctx, path)
 		if errors.Is(err, mount.ErrNotMounted) {
 			continue // a mount that is lost is made again
@@ -128,7 +128,7 @@ func (env *Environment) remount(ctx context.Context, v *Volume, f plan.Facts) er
 			Message: fmt.Sprintf("it was staged again %d times and is sick again, the next time is at %s", v.remounts,
 				v.nextRemount.UTC().Format(time.RFC3339))}
 	}
-	for _, path := range examinedPaths(r, env.BootID) {
+	for _, path := range examinedPaths(r, env.Now().BootID) {
 		users, err := env.Mounts.Users(ctx, path)
 		if err != nil {
 			return &failure.Problem{Reason: volumesv1alpha1.ReasonVolumeSick, Err: err,

@@ -60,7 +60,6 @@ type Driver struct {
 	hooks Hooks
 
 	mu      sync.Mutex
-	line    volumesv1alpha1.NodeDriver
 	volumes map[string]*volume
 	storage []volumesv1alpha1.HealthProblem
 	calls   []Call
@@ -80,7 +79,6 @@ type volume struct {
 	backend, capacity resource.Quantity
 	stagedAt          string
 	published         map[string]bool // target path -> read-only
-	stats             driver.Stats
 	problems          []volumesv1alpha1.HealthProblem
 	busy              bool
 }
@@ -89,9 +87,6 @@ type volume struct {
 func New(name string, hooks Hooks) *Driver {
 	return &Driver{
 		name: name, hooks: hooks,
-		line: volumesv1alpha1.NodeDriver{Name: name, NodeID: "fake",
-			Capabilities: []string{"EXPAND_VOLUME", "GET_STORAGE_HEALTH", "GET_VOLUME_HEALTH", "GET_VOLUME_STATS",
-				"STAGE_UNSTAGE_VOLUME"}},
 		volumes: map[string]*volume{}, scripts: map[Method][]*script{},
 	}
 }
@@ -108,15 +103,6 @@ func (d *Driver) AddVolume(handle string, capacity resource.Quantity) {
 		return
 	}
 	d.volumes[handle] = &volume{backend: capacity, capacity: capacity, published: map[string]bool{}}
-}
-
-// SetStats sets the result of Stats for the volume, except for its capacity.
-func (d *Driver) SetStats(handle string, stats driver.Stats) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if v := d.volumes[handle]; v != nil {
-		v.stats = stats
-	}
 }
 
 // Forget removes all stages and publications without a call, as a reboot does.
@@ -169,18 +155,11 @@ func (d *Driver) Methods(handle string) []Method {
 // Name of the driver.
 func (d *Driver) Name() string { return d.name }
 
-// Describe returns the line that SetDescription set.
+// Describe implements driver.Describer.
 func (d *Driver) Describe(context.Context) (volumesv1alpha1.NodeDriver, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.line, nil
-}
-
-// SetDescription sets the result of Describe.
-func (d *Driver) SetDescription(line volumesv1alpha1.NodeDriver) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.line = line
+	return volumesv1alpha1.NodeDriver{Name: d.name, NodeID: "fake",
+		Capabilities: []string{"EXPAND_VOLUME", "GET_STORAGE_HEALTH", "GET_VOLUME_HEALTH", "GET_VOLUME_STATS",
+			"STAGE_UNSTAGE_VOLUME"}}, nil
 }
 
 // Stage implements driver.Driver.
@@ -301,7 +280,6 @@ func (d *Driver) Stats(ctx context.Context, req driver.StatsRequest) (driver.Sta
 		if _, published := v.published[req.Path]; !published && v.stagedAt != req.Path {
 			return notFound(req.Handle + " at " + req.Path)
 		}
-		stats = v.stats
 		capacity := v.capacity.DeepCopy()
 		stats.Capacity = &capacity
 		return nil
