@@ -36,6 +36,7 @@ import (
 	"github.com/hawser-io/hawser/internal/agent/kubelet"
 	"github.com/hawser-io/hawser/internal/agent/operation"
 	"github.com/hawser-io/hawser/internal/agent/plan"
+	"github.com/hawser-io/hawser/internal/agent/plan/plantest"
 	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/handshake"
 	"github.com/hawser-io/hawser/internal/mount"
@@ -181,7 +182,7 @@ func (b *bench) entry(change func(*volumesv1alpha1.NodeAttachment)) {
 // want has an intent want the volume.
 func (b *bench) want(uid types.UID,
 	change ...func(*volumesv1alpha1.VolumeAttachmentIntent)) *volumesv1alpha1.VolumeAttachmentIntent {
-	i := planIntent(uid)
+	i := plantest.Intent(uid)
 	i.Status.UniqueVolumeName, i.Status.VolumeName = b.of.name(), "pv-"+b.of.handle
 	for _, f := range change {
 		f(i)

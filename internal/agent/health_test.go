@@ -45,12 +45,6 @@ var (
 		Message: "40 ms", VolumeMode: corev1.PersistentVolumeBlock}
 )
 
-func scratched() *volumesv1alpha1.Health {
-	return &volumesv1alpha1.Health{Since: metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)),
-		Problems: []volumesv1alpha1.HealthProblem{
-			{Status: volumesv1alpha1.HealthDegraded, Reason: "Scratched", Message: "one platter"}}}
-}
-
 // can has the node's driver announce the capabilities beside that of staging.
 func (n *node) can(capabilities ...string) {
 	r := n.registry

@@ -7,10 +7,8 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -297,35 +295,6 @@ func TestAPublicationWithoutItsGroupIsNotReady(t *testing.T) {
 		}
 		if !published {
 			b.done(plan.SetOwnership)
-		}
-	}
-}
-
-// TestRecordsOfAnEarlierVersionAreRead: it set the group within the publication, and knew of no phase between.
-func TestRecordsOfAnEarlierVersionAreRead(t *testing.T) {
-	for phase, want := range map[record.Phase][]plan.Kind{
-		record.PhaseNone:      {plan.Join, plan.Publish},
-		record.PhaseUncertain: {plan.Publish},
-		record.PhaseDone:      nil,
-	} {
-		f := situation()
-		unowned(f)
-		f.Record.Uses[0].Phase = phase
-		data, err := json.Marshal(f.Record)
-		if err != nil {
-			t.Fatal(err)
-		}
-		earlier := &record.Record{}
-		if err := json.Unmarshal(data, earlier); err != nil {
-			t.Fatal(err)
-		}
-		f.Record = earlier
-		var got []plan.Kind
-		for _, s := range plan.Of(*f) {
-			got = append(got, s.Kind)
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("a record of %s with phase %q: the plan is %v, want %v", f.Name, phase, got, want)
 		}
 	}
 }

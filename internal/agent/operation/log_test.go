@@ -3,11 +3,14 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-package agent
+package operation_test
 
 import (
 	"slices"
 	"testing"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/plan/plantest"
 
 	"github.com/go-logr/logr/funcr"
 
@@ -19,7 +22,8 @@ func TestActsAreLoggedWithVolumeNodeAndIntents(t *testing.T) {
 	var lines []string
 	log := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{Verbosity: 1})
 	a := &operation.Environment{Options: operation.Options{Log: log.WithValues("node", "n")}}
-	f := attachedAs("1", "i", "j")
+	f := *plantest.Situation()
+	f.Intents = []*volumesv1alpha1.VolumeAttachmentIntent{plantest.Intent("i"), plantest.Intent("j")}
 	for _, i := range f.Intents {
 		i.Namespace, i.Name = "shop", string(i.UID)
 	}
