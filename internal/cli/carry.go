@@ -67,8 +67,8 @@ func (o *options) carrying(c *carryOptions, name string, plan planning) func(*co
 			ctx, cancel = o.limited(cmd.Context())
 		}
 		defer cancel()
-		v := &carrier{options: o, client: writer, plan: made, accept: c.despiteUnknown}
-		return v.run(ctx, name, scopes)
+		m := &mover{options: o, client: writer, plan: made, accept: c.despiteUnknown}
+		return m.run(ctx, name, scopes)
 	}
 }
 
@@ -76,7 +76,7 @@ func (o *options) carrying(c *carryOptions, name string, plan planning) func(*co
 func tryCreate(ctx context.Context, c client.Client, plan *relocate.Plan) error {
 	for i := range plan.Intents {
 		l := &plan.Intents[i]
-		if l.Want == nil || l.Hop.Replacement != nil {
+		if l.Want == nil || l.Progress.Replacement != nil {
 			continue
 		}
 		err := c.Create(ctx, l.Want.DeepCopy(), client.DryRunAll)

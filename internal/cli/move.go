@@ -139,15 +139,15 @@ func toNode(node string) string {
 // doing describes what happens to one intent.
 func doing(l *relocate.Leaving) string {
 	switch {
-	case relocate.ManagerOf(l.Hop.Source) != nil:
+	case relocate.ManagerOf(l.Progress.Source) != nil:
 		return "stays"
-	case l.Hop.Source.DeletionTimestamp != nil && (l.Hop.Drop || l.Hop.Replacement != nil):
+	case l.Progress.Source.DeletionTimestamp != nil && (l.Progress.Drop || l.Progress.Replacement != nil):
 		return "is deleted already, and waits for the release by its node"
 	case l.Replacement == "" && !l.Movable():
 		return "stays"
 	case l.Replacement == "":
 		return "is deleted; its node unpublishes, unstages and releases the volume"
-	case l.Hop.Replacement != nil:
+	case l.Progress.Replacement != nil:
 		return "is deleted; its replacement " + l.Replacement + " exists already"
 	default:
 		return "is deleted after its replacement " + l.Replacement + " was created"

@@ -49,8 +49,8 @@ type drain struct {
 }
 
 func (d *drain) leave(source *volumesv1alpha1.VolumeAttachmentIntent) (*Leaving, error) {
-	l := &Leaving{Intent: facts.Key(source), Node: source.Spec.NodeName, Hop: Hop{Source: source, Drop: true}}
-	l.Next, _ = l.Hop.Next()
+	l := &Leaving{Intent: facts.Key(source), Node: source.Spec.NodeName, Progress: Progress{Source: source, Drop: true}}
+	l.Next, _ = l.Progress.Next()
 	c := &checker{r: d.r}
 	switch m := ManagerOf(source); {
 	case source.DeletionTimestamp != nil && (m != nil || d.match(source) == nil):
@@ -73,17 +73,17 @@ func (d *drain) leave(source *volumesv1alpha1.VolumeAttachmentIntent) (*Leaving,
 
 // move plans one intent's way to the target.
 func (d *drain) move(l *Leaving, source *volumesv1alpha1.VolumeAttachmentIntent, c *checker) error {
-	l.Hop.Drop = false
+	l.Progress.Drop = false
 	var err error
 	if l.Want, err = Replacement(source, d.r.To, ""); err != nil {
 		return err
 	}
 	if match := d.match(source); match != nil {
 		d.taken[string(match.UID)] = true
-		l.Hop.Replacement, l.Want = match, match
+		l.Progress.Replacement, l.Want = match, match
 	}
 	l.Replacement = facts.Key(l.Want)
-	l.Next, _ = l.Hop.Next()
+	l.Next, _ = l.Progress.Next()
 	if pv := d.r.Persistent[l.Intent]; pv.Found {
 		driver := driverOf(pv.Value)
 		if d.coming[driver] == nil {

@@ -42,9 +42,9 @@ type Leaving struct {
 	Next        Step    `json:"next"`
 	Checks      []Check `json:"checks,omitempty"`
 
-	// Hop is the state of the intent, and Want the replacement to create; nil if there shall be none.
-	Hop  Hop                                     `json:"-"`
-	Want *volumesv1alpha1.VolumeAttachmentIntent `json:"-"`
+	// Progress is the state of the intent, and Want the replacement to create; nil if there shall be none.
+	Progress Progress                                `json:"-"`
+	Want     *volumesv1alpha1.VolumeAttachmentIntent `json:"-"`
 }
 
 // Movable reports whether nothing stands against the move. A move that has begun goes on in any case.
@@ -52,7 +52,8 @@ func (l *Leaving) Movable() bool { return l.Begun() || Findings(l.Checks) == 0 }
 
 // Begun reports whether the source is released already.
 func (l *Leaving) Begun() bool {
-	return l.Hop.Source != nil && l.Hop.Source.DeletionTimestamp != nil && (l.Hop.Drop || l.Hop.Replacement != nil)
+	p := l.Progress
+	return p.Source != nil && p.Source.DeletionTimestamp != nil && (p.Drop || p.Replacement != nil)
 }
 
 // Findings counts what a person has to look at.
@@ -130,7 +131,7 @@ func sourcesOf(r *facts.Relocation, from string) ([]*volumesv1alpha1.VolumeAttac
 // leave plans how one intent leaves its node.
 func leave(r *facts.Relocation, source *volumesv1alpha1.VolumeAttachmentIntent, to, name string, taken map[string]bool,
 ) (*Leaving, error) {
-	l := &Leaving{Intent: facts.Key(source), Node: source.Spec.NodeName, Hop: Hop{Source: source}}
+	l := &Leaving{Intent: facts.Key(source), Node: source.Spec.NodeName, Progress: Progress{Source: source}}
 	c := &checker{r: r}
 	if !c.managed(source) {
 		var err error
@@ -139,13 +140,13 @@ func leave(r *facts.Relocation, source *volumesv1alpha1.VolumeAttachmentIntent, 
 		}
 		if match := Match(source, to, name, r.Intents, taken); match != nil {
 			taken[string(match.UID)] = true
-			l.Hop.Replacement, l.Want = match, match
+			l.Progress.Replacement, l.Want = match, match
 		}
 		l.Replacement = facts.Key(l.Want)
 		c.source(source)
 	}
 	l.Checks = c.checks
-	l.Next, _ = l.Hop.Next()
+	l.Next, _ = l.Progress.Next()
 	return l, nil
 }
 
@@ -159,7 +160,7 @@ func (c *checker) claim(p *Plan) {
 	c.manager()
 	mounted := sets.New[string]()
 	for i := range p.Intents {
-		mounted.Insert(agentDriver(p.Intents[i].Hop.Source, v.Driver))
+		mounted.Insert(agentDriver(p.Intents[i].Progress.Source, v.Driver))
 	}
 	c.target(p.To, mounted)
 	switch {

@@ -45,53 +45,53 @@ func condition(kind string, status metav1.ConditionStatus, reason string) metav1
 func TestASourceIsDeletedOnlyOnceNothingElseHoldsItsReplacementBack(t *testing.T) {
 	resolved := condition(volumesv1alpha1.ConditionResolved, metav1.ConditionTrue, "Resolved")
 	for name, tt := range map[string]struct {
-		hop  Hop
+		at   Progress
 		want Step
 		why  string
 	}{
-		"there is no replacement": {Hop{Source: intent("a", "node-a")}, Create, ""},
+		"there is no replacement": {Progress{Source: intent("a", "node-a")}, Create, ""},
 		"the manager has not seen the replacement": {
-			Hop{Source: intent("a", "node-a"), Replacement: intent("b", "node-b")}, AwaitResolved, "not resolved"},
-		"the manager cannot tell yet": {Hop{Source: intent("a", "node-a"), Replacement: intent("b", "node-b",
+			Progress{Source: intent("a", "node-a"), Replacement: intent("b", "node-b")}, AwaitResolved, "not resolved"},
+		"the manager cannot tell yet": {Progress{Source: intent("a", "node-a"), Replacement: intent("b", "node-b",
 			with(condition(volumesv1alpha1.ConditionResolved, metav1.ConditionUnknown, "Progressing")))}, AwaitResolved, ""},
-		"the manager refuses the replacement": {Hop{Source: intent("a", "node-a"), Replacement: intent("b", "node-b",
+		"the manager refuses the replacement": {Progress{Source: intent("a", "node-a"), Replacement: intent("b", "node-b",
 			with(condition(volumesv1alpha1.ConditionResolved, metav1.ConditionFalse, "NodeAffinityMismatch")))},
 			Failed, "NodeAffinityMismatch"},
-		"the other node is full": {Hop{Source: intent("a", "node-a"), Replacement: intent("b", "node-b", with(resolved,
+		"the other node is full": {Progress{Source: intent("a", "node-a"), Replacement: intent("b", "node-b", with(resolved,
 			condition(volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, "NodeLimitReached")))},
 			Failed, "NodeLimitReached"},
-		"the replacement is stalled": {Hop{Source: intent("a", "node-a"), Replacement: intent("b", "node-b", with(resolved,
+		"the replacement is stalled": {Progress{Source: intent("a", "node-a"), Replacement: intent("b", "node-b", with(resolved,
 			condition(volumesv1alpha1.ConditionStalled, metav1.ConditionTrue, "StageFailed")))}, Failed, "StageFailed"},
-		"the replacement waits for the source": {Hop{Source: intent("a", "node-a"), Replacement: intent("b", "node-b",
+		"the replacement waits for the source": {Progress{Source: intent("a", "node-a"), Replacement: intent("b", "node-b",
 			with(resolved, condition(volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, "VolumeInUseElsewhere")))},
 			Delete, ""},
-		"the replacement waits for more than the source": {Hop{Source: intent("a", "node-a"),
+		"the replacement waits for more than the source": {Progress{Source: intent("a", "node-a"),
 			Replacement: intent("b", "node-b", with(resolved, condition(volumesv1alpha1.ConditionAttached,
 				metav1.ConditionUnknown, "AgentUnreachable"), condition(volumesv1alpha1.ConditionReady,
 				metav1.ConditionUnknown, "AgentUnreachable")))}, AwaitTarget, "AgentUnreachable"},
-		"the manager has only resolved the replacement": {Hop{Source: intent("a", "node-a"),
+		"the manager has only resolved the replacement": {Progress{Source: intent("a", "node-a"),
 			Replacement: intent("b", "node-b", with(resolved))}, AwaitTarget, ""},
-		"the replacement is published beside the source": {Hop{Source: intent("a", "node-a"),
+		"the replacement is published beside the source": {Progress{Source: intent("a", "node-a"),
 			Replacement: intent("b", "node-b", with(resolved,
 				condition(volumesv1alpha1.ConditionReady, metav1.ConditionTrue, "Ready")))}, Delete, ""},
-		"the source is released": {Hop{Source: intent("a", "node-a", terminating,
+		"the source is released": {Progress{Source: intent("a", "node-a", terminating,
 			with(condition(volumesv1alpha1.ConditionReady, metav1.ConditionFalse, "UsedByPods"))),
 			Replacement: intent("b", "node-b", with(resolved))}, AwaitReleased, "UsedByPods"},
-		"the source is gone": {Hop{Replacement: intent("b", "node-b", with(resolved,
+		"the source is gone": {Progress{Replacement: intent("b", "node-b", with(resolved,
 			condition(volumesv1alpha1.ConditionReady, metav1.ConditionFalse, "Attaching")))}, AwaitReady, "Attaching"},
-		"the replacement is Ready": {Hop{Replacement: intent("b", "node-b",
+		"the replacement is Ready": {Progress{Replacement: intent("b", "node-b",
 			with(condition(volumesv1alpha1.ConditionReady, metav1.ConditionTrue, "Ready")))}, Done, ""},
-		"an older generation is Ready": {Hop{Replacement: intent("b", "node-b",
+		"an older generation is Ready": {Progress{Replacement: intent("b", "node-b",
 			with(condition(volumesv1alpha1.ConditionReady, metav1.ConditionTrue, "Ready")),
 			func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Generation = 2 })}, AwaitReady, ""},
 		"the replacement is deleted by another": {
-			Hop{Source: intent("a", "node-a"), Replacement: intent("b", "node-b", terminating)}, Failed, "being deleted"},
-		"both are gone":           {Hop{}, Failed, "neither"},
-		"without a replacement":   {Hop{Source: intent("a", "node-a"), Drop: true}, Delete, ""},
-		"dropped and terminating": {Hop{Source: intent("a", "node-a", terminating), Drop: true}, AwaitReleased, ""},
-		"dropped and gone":        {Hop{Drop: true}, Done, ""},
+			Progress{Source: intent("a", "node-a"), Replacement: intent("b", "node-b", terminating)}, Failed, "being deleted"},
+		"both are gone":           {Progress{}, Failed, "neither"},
+		"without a replacement":   {Progress{Source: intent("a", "node-a"), Drop: true}, Delete, ""},
+		"dropped and terminating": {Progress{Source: intent("a", "node-a", terminating), Drop: true}, AwaitReleased, ""},
+		"dropped and gone":        {Progress{Drop: true}, Done, ""},
 	} {
-		if got, why := tt.hop.Next(); got != tt.want || !strings.Contains(why, tt.why) {
+		if got, why := tt.at.Next(); got != tt.want || !strings.Contains(why, tt.why) {
 			t.Errorf("%s: next step %s (%s), want %s (%s)", name, got, why, tt.want, tt.why)
 		}
 	}

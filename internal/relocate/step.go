@@ -37,8 +37,8 @@ const (
 	Failed Step = "Failed"
 )
 
-// Hop is one intent on its way: the source as it is now, and its replacement. Either may be nil.
-type Hop struct {
+// Progress is how far one intent is on its way: the source as it is now, and its replacement. Either may be nil.
+type Progress struct {
 	Source, Replacement *volumesv1alpha1.VolumeAttachmentIntent
 	// Drop is true if there shall be no replacement.
 	Drop bool
@@ -58,33 +58,33 @@ var heldBack = map[string]bool{
 
 // Next is the next step, and what is waited for or why it failed. It never returns Delete before the replacement is
 // Ready, or waits for nothing but the source.
-func (h Hop) Next() (step Step, why string) {
-	source := h.Source
+func (p Progress) Next() (step Step, why string) {
+	source := p.Source
 	switch {
-	case h.Drop && source == nil:
+	case p.Drop && source == nil:
 		return Done, ""
-	case h.Drop && source.DeletionTimestamp == nil:
+	case p.Drop && source.DeletionTimestamp == nil:
 		return Delete, ""
-	case h.Drop:
+	case p.Drop:
 		return AwaitReleased, waits(source)
-	case h.Replacement == nil && source == nil:
+	case p.Replacement == nil && source == nil:
 		return Failed, "neither the intent nor its replacement exists any more"
-	case h.Replacement == nil:
+	case p.Replacement == nil:
 		return Create, ""
-	case h.Replacement.DeletionTimestamp != nil:
+	case p.Replacement.DeletionTimestamp != nil:
 		return Failed, "the replacement is being deleted"
 	case source != nil && source.DeletionTimestamp == nil:
-		return h.accepted()
+		return p.accepted()
 	case source != nil:
 		return AwaitReleased, waits(source)
 	default:
-		return h.arrival()
+		return p.arrival()
 	}
 }
 
 // accepted is the step while source and replacement exist.
-func (h Hop) accepted() (Step, string) {
-	conditions := h.Replacement.Status.Conditions
+func (p Progress) accepted() (Step, string) {
+	conditions := p.Replacement.Status.Conditions
 	attached := meta.FindStatusCondition(conditions, volumesv1alpha1.ConditionAttached)
 	refused := attached != nil && attached.Status == metav1.ConditionFalse
 	if refused && hopeless[attached.Reason] {
@@ -99,23 +99,23 @@ func (h Hop) accepted() (Step, string) {
 		return AwaitResolved, "the manager has not resolved the replacement yet"
 	case c.Status == metav1.ConditionFalse:
 		return Failed, because(c)
-	case refused && heldBack[attached.Reason] || Ready(h.Replacement):
+	case refused && heldBack[attached.Reason] || Ready(p.Replacement):
 		return Delete, ""
 	default:
-		return AwaitTarget, waits(h.Replacement)
+		return AwaitTarget, waits(p.Replacement)
 	}
 }
 
 // arrival is the step once the source is gone.
-func (h Hop) arrival() (Step, string) {
-	if Ready(h.Replacement) {
+func (p Progress) arrival() (Step, string) {
+	if Ready(p.Replacement) {
 		return Done, ""
 	}
-	if c := meta.FindStatusCondition(h.Replacement.Status.Conditions, volumesv1alpha1.ConditionStalled); c != nil &&
+	if c := meta.FindStatusCondition(p.Replacement.Status.Conditions, volumesv1alpha1.ConditionStalled); c != nil &&
 		c.Status == metav1.ConditionTrue {
 		return Failed, because(c)
 	}
-	return AwaitReady, waits(h.Replacement)
+	return AwaitReady, waits(p.Replacement)
 }
 
 // Ready reports whether the present generation of an intent is Ready.
