@@ -307,6 +307,7 @@ type Timeline struct {
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Volume",type=string,JSONPath=`.status.volumeName`,priority=1
 // +kubebuilder:printcolumn:name="Path",type=string,JSONPath=`.status.path`,priority=1
+// +kubebuilder:printcolumn:name="Expansion",type=string,JSONPath=`.status.conditions[?(@.type=="Expanded")].reason`,priority=1
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type VolumeAttachmentIntent struct {

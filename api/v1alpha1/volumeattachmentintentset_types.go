@@ -133,22 +133,27 @@ type VolumeAttachmentIntentSetStatus struct {
 	Revision string `json:"revision,omitempty"`
 
 	// desired is the number of nodes that are to have an intent.
+	// +default=0
 	// +optional
 	Desired int32 `json:"desired,omitempty"`
 
 	// current is the number of intents of the set, those that are being deleted included.
+	// +default=0
 	// +optional
 	Current int32 `json:"current,omitempty"`
 
 	// updated is the number of nodes whose intent has the present template.
+	// +default=0
 	// +optional
 	Updated int32 `json:"updated,omitempty"`
 
 	// ready is the number of nodes whose intent is Ready, with whichever template.
+	// +default=0
 	// +optional
 	Ready int32 `json:"ready,omitempty"`
 
 	// failing is the number of nodes whose intent is Stalled, or cannot be created.
+	// +default=0
 	// +optional
 	Failing int32 `json:"failing,omitempty"`
 

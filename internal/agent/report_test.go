@@ -207,12 +207,11 @@ func TestTheConditionsOfANode(t *testing.T) {
 		"it fails": {func(_ *bench, r map[string]report.VolumeReport) {
 			failed := &volumesv1alpha1.OperationError{Operation: "stage", Code: "Internal"}
 			r["v"] = report.VolumeReport{Line: volumesv1alpha1.NodeVolume{Error: failed}}
-		}, conditions{"Ready": "False VolumesFailing",
-			"VolumesHealthy": "False VolumesFailing"}, []string{"v: stage Internal"}},
+		}, conditions{"VolumesHealthy": "False VolumesFailing"}, []string{"v: stage Internal"}},
 		"it is abnormal": {func(_ *bench, r map[string]report.VolumeReport) {
 			r["v"] = report.VolumeReport{Line: volumesv1alpha1.NodeVolume{Health: plantest.Scratched()}}
 		},
-			conditions{"Ready": "False VolumesFailing", "VolumesHealthy": "False VolumesFailing"},
+			conditions{"VolumesHealthy": "False VolumesFailing"},
 			[]string{"v: Degraded Scratched: one platter, since 2026-01-02T03:04:05Z"}},
 		"its mounts differ": {func(_ *bench, r map[string]report.VolumeReport) {
 			r["v"] = report.VolumeReport{Differs: "gone"}
@@ -243,7 +242,7 @@ func TestTheConditionsOfANode(t *testing.T) {
 			b.state.Spec.Attachments[0].State = volumesv1alpha1.AttachmentDetaching
 			b.state.Spec.Attachments[0].DetachError = "the array is locked"
 		},
-			conditions{"Ready": "False VolumesFailing", "VolumesHealthy": "False VolumesFailing"},
+			conditions{"VolumesHealthy": "False VolumesFailing"},
 			[]string{"^vol: detach: the array is locked", "1 attached, 0 in use"}},
 		"everything at once: the drivers come first": {func(b *bench, r map[string]report.VolumeReport) {
 			b.state.Status.Drivers = nil

@@ -41,13 +41,13 @@ func (c ConditionValue) status() metav1.ConditionStatus {
 
 // SetConditions sets the node's conditions by the reports, in the order of names: those that the node state lists.
 // others are the lines of other machines of the node's name. While there are any, the node is not Ready: a person has
-// to decide.
+// to decide. A volume that fails leaves the node Ready, because the others are not affected.
 func (n *Node) SetConditions(nvs *volumesv1alpha1.NodeVolumeState, reports map[string]VolumeReport, names []string,
 	others []volumesv1alpha1.NodeVolume) {
 	drivers, healthy := DriversReady(nvs), volumesHealthy(nvs, reports, names)
 	consistent, same := n.mountsConsistent(reports, names), n.sameMachine(others)
 	ready := ConditionValue{OK: true, reason: volumesv1alpha1.ReasonReady, Message: "the agent is at work"}
-	for _, c := range []ConditionValue{same, drivers, consistent, healthy} {
+	for _, c := range []ConditionValue{same, drivers, consistent} {
 		if !c.OK {
 			ready = c
 			break
