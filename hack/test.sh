@@ -73,8 +73,8 @@ plain+='|/test/(bundle|gitops|monitoring|parity|images)(/|$)'
 # The programs as a whole. They take longest and wait much, so they run beside the others. The race detector is on in a
 # long run only.
 whole=(./internal/agent ./test/manager)
-# An agent that is killed at each step: one program at a time, many times. The race detector finds there what it finds in
-# its other tests.
+# An agent that is killed at each step, in a thousand small worlds above all. The race detector finds there what it finds
+# in other worlds.
 crashes='^TestAn(AgentKilled|IntentDeletedWhile|IntentThatIsLetGo)'
 
 # The launcher's test builds the launcher, and the end-to-end tests build every program. The cache of go test does not

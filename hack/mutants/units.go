@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// A unit is what runs alone with a mutant: one test, or a few seeds of the simulation.
+// A unit is what runs alone with a mutant: one test, or a few seeds of the simulation, or a life of its crashes.
 type unit struct {
 	pkg, binary string
 	args        []string
@@ -43,6 +43,11 @@ func units(ctx context.Context, top, pkg, binary string) ([]*unit, error) {
 		for i := range seedUnits {
 			all = append(all, &unit{pkg: pkg, binary: binary, args: []string{
 				"-test.run=^TestSimulation$/^seeds$", fmt.Sprintf("-seeds=%d", seedsEach), fmt.Sprintf("-first=%d", 1+i*seedsEach),
+			}})
+		}
+		for _, life := range []string{"block", "sub_path_of_a_group"} { // which between them have every step
+			all = append(all, &unit{pkg: pkg, binary: binary, args: []string{
+				"-test.run=^TestAnAgentKilled/^" + life + "$/^Coexist$", "-test.failfast",
 			}})
 		}
 		return all, nil

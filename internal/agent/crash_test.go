@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -23,55 +22,33 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// maxSteps is more than a life has.
-const maxSteps = 200
-
-// life is one volume's way to its path and back.
-type life struct {
-	volume testVolume
-	change func(*volumesv1alpha1.VolumeAttachmentIntent)
-}
-
-var lives = map[string]life{
-	"filesystem": {volume: testVolume{handle: "fs"}},
-	"sub path": {volume: testVolume{handle: "sub"}, change: func(i *volumesv1alpha1.VolumeAttachmentIntent) {
-		i.Spec.Mount = &volumesv1alpha1.MountSpec{SubPath: "inner"}
-	}},
-	"filesystem of a group": {volume: testVolume{handle: "group"}, change: grouped},
-	"sub path of a group":   {volume: testVolume{handle: "subgroup"}, change: groupedPart},
-	"block":                 {volume: testVolume{handle: "raw", mode: corev1.PersistentVolumeBlock}},
-}
-
-func TestAnAgentKilledBetweenAnyTwoStepsLosesNothingAndLeavesNothing(t *testing.T) {
+// TestAnAgentKilledBetweenAnyTwoStepsOfAFilesystemLosesNothingAndLeavesNothing has one life on a real API server and
+// real files. The simulation has all of them (test/simulation, crash_test.go): sub paths, groups and devices, intents
+// that are deleted or let go meanwhile, and the manager in both modes.
+func TestAnAgentKilledBetweenAnyTwoStepsOfAFilesystemLosesNothingAndLeavesNothing(t *testing.T) {
 	c := newCluster(t)
-	for name, l := range lives {
-		t.Run(name, func(t *testing.T) {
-			// One life without a crash counts the steps.
-			total, _ := c.live(t, l, 0)
-			if total < 10 || total > maxSteps {
-				t.Fatalf("%d steps in a life of volume %s, want 10 to %d", total, l.volume.handle, maxSteps)
+	// One life without a crash counts the steps.
+	total, _ := c.live(t, 0)
+	if total < 10 || total > 100 {
+		t.Fatalf("%d steps in the life of a volume, want 10 to 100", total)
+	}
+	for k := int64(1); k <= total; k++ {
+		t.Run(fmt.Sprintf("killed at step %d of %d", k, total), func(t *testing.T) {
+			t.Parallel()
+			if _, at := c.live(t, k); at != "" {
+				t.Logf("killed %s", at)
 			}
-			t.Logf("%d steps", total)
-			t.Run("killed", func(t *testing.T) {
-				for k := int64(1); k <= total; k++ {
-					t.Run(fmt.Sprintf("at step %d", k), func(t *testing.T) {
-						t.Parallel()
-						if _, at := c.live(t, l, k); at != "" {
-							t.Logf("killed %s", at)
-						}
-					})
-				}
-			})
 		})
 	}
 }
 
-// live brings the volume to its path and back, with an agent that is killed at the step and one that comes after.
-func (c *cluster) live(t *testing.T, l life, killAt int64) (steps int64, killedAt string) {
-	n := c.node(t)
+// live brings a volume to its path and back, with an agent that is killed at the step and one that comes after.
+func (c *cluster) live(t *testing.T, killAt int64) (steps int64, killedAt string) {
+	n, v := c.node(t), testVolume{handle: "fs"}
 	n.timeout = 500 * time.Millisecond
 	n.driver.before = n.inUseIsSet
-	i := l.wanted(n)
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
 	r := n.launch(killAt)
 	t.Cleanup(r.stop)
 
@@ -86,35 +63,19 @@ func (c *cluster) live(t *testing.T, l life, killAt int64) (steps int64, killedA
 	if _, ok := n.kernel.at(path); !ok {
 		t.Errorf("intent %s is Ready and nothing is mounted at %s, want its volume", i.Name, path)
 	}
-	if m := i.Spec.Mount; m != nil && m.FSGroup != nil {
-		if g := n.kernel.groupOf(publicationOf(n, i)); g != *m.FSGroup {
-			t.Errorf("intent %s is Ready and its files have group %d, want %d", i.Name, g, *m.FSGroup)
-		}
-	}
 	if calls := n.driver.made(); slices.ContainsFunc(calls, func(c string) bool { return strings.HasPrefix(c, "un") }) {
 		t.Errorf("intent %s: calls %v, want nothing undone that nobody asked for", i.Name, calls)
 	}
 	n.release(i)
 	r = n.outlive(r, func(ctx context.Context) bool {
 		return n.reached(ctx, &volumesv1alpha1.NodeVolumeStateList{}, "", n.name, func(o client.Object) bool {
-			return handshake.VolumeOf(o.(*volumesv1alpha1.NodeVolumeState), l.volume.name()) == nil
+			return handshake.VolumeOf(o.(*volumesv1alpha1.NodeVolumeState), v.name()) == nil
 		})
 	})
 	// A crash may come after the report, before the record is removed.
 	n.outlive(r, n.cleared)
 	n.nothingLeft()
 	return r.steps.Load(), r.deathAt()
-}
-
-// wanted attaches the volume and has an intent want it.
-func (l life) wanted(n *node) *volumesv1alpha1.VolumeAttachmentIntent {
-	n.t.Helper()
-	n.attach(l.volume, "uid-1")
-	if l.change == nil {
-		return n.want(l.volume, "data")
-	}
-	n.driver.inner = "inner"
-	return n.want(l.volume, "data", l.change)
 }
 
 // cleared waits until nothing is left behind.
@@ -168,60 +129,6 @@ func (n *node) records() string {
 		all = append(all, f, string(data), fmt.Sprint(err))
 	}
 	return strings.Join(all, "\n")
-}
-
-func TestAnIntentDeletedWhileItsAgentIsDeadLeavesNothing(t *testing.T) {
-	c := newCluster(t)
-	for name, l := range lives {
-		t.Run(name, func(t *testing.T) {
-			total := c.dies(t, l, maxSteps)
-			t.Logf("%d steps", total)
-			t.Run("killed", func(t *testing.T) {
-				for k := int64(1); k <= total; k++ {
-					t.Run(fmt.Sprintf("at step %d", k), func(t *testing.T) {
-						t.Parallel()
-						c.dies(t, l, k)
-					})
-				}
-			})
-		})
-	}
-}
-
-// dies kills the agent at the step on its way to the path, has the intent deleted, and starts another one. It
-// returns how many steps there were.
-func (c *cluster) dies(t *testing.T, l life, killAt int64) int64 {
-	t.Helper()
-	n := c.node(t)
-	n.timeout = 300 * time.Millisecond
-	i := l.wanted(n)
-	r := n.launch(killAt)
-	t.Cleanup(r.stop)
-	settled := make(chan struct{})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	go func() {
-		defer close(settled)
-		n.reached(ctx, &volumesv1alpha1.NodeVolumeStateList{}, "", n.name, func(o client.Object) bool {
-			line := handshake.VolumeOf(o.(*volumesv1alpha1.NodeVolumeState), l.volume.name())
-			return line != nil && line.Capacity != nil
-		})
-	}()
-	select {
-	case <-settled:
-		return r.steps.Load()
-	case <-r.dead:
-		cancel()
-	}
-	n.release(i)
-	b := n.start()
-	n.gone(l.volume)
-	n.nothingLeft()
-	b.stop()
-	if t.Failed() {
-		t.Fatalf("agent of node %s was killed at step %d, %s; want no failure after that", n.name, killAt, r.deathAt())
-	}
-	return killAt
 }
 
 func TestACallOfADeadAgentThatEndsLateIsUndoneBeforeInUseIsCleared(t *testing.T) {

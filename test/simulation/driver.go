@@ -46,7 +46,7 @@ func (d *driverOf) Name() string { return driverName }
 
 func (d *driverOf) Stage(ctx context.Context, req driver.StageRequest) error {
 	return d.call(ctx, "stage", req.Handle, req.StagingPath, func() error {
-		return d.m.stage(req.Handle, req.StagingPath)
+		return d.m.stage(req.Handle, req.StagingPath, req.Mode)
 	})
 }
 
@@ -54,6 +54,9 @@ func (d *driverOf) Publish(ctx context.Context, req driver.PublishRequest) error
 	return d.call(ctx, "publish", req.Handle, req.TargetPath, func() error {
 		if !d.m.world.known(req.Handle) {
 			return failed(driver.NotFound, "NotFound", "there is no such volume")
+		}
+		if req.Mode == corev1.PersistentVolumeBlock {
+			return d.m.publishDevice(req.Handle, req.TargetPath)
 		}
 		return d.m.publish(req.StagingPath, req.TargetPath, req.ReadOnly)
 	})
@@ -66,6 +69,7 @@ func (d *driverOf) Unpublish(ctx context.Context, req driver.UnpublishRequest) e
 func (d *driverOf) Unstage(ctx context.Context, req driver.UnstageRequest) error {
 	return d.call(ctx, "unstage", req.Handle, req.StagingPath, func() error {
 		d.m.umount(req.StagingPath)
+		delete(d.m.raw, req.Handle)
 		return nil
 	})
 }
@@ -80,6 +84,7 @@ func (d *driverOf) call(ctx context.Context, operation, handle, path string, eff
 		return failed(driver.Uncertain, "Canceled", err.Error())
 	}
 	w := d.m.world
+	d.note(operation, handle)
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return errors.New("a call without a deadline")
@@ -140,6 +145,19 @@ func (d *driverOf) call(ctx context.Context, operation, handle, path string, eff
 	return err
 }
 
+// note a call. The agent has reported before that the volume is in use, under the attachment of its entry.
+func (d *driverOf) note(operation, handle string) {
+	w := d.m.world
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if strings.HasPrefix(operation, "un") {
+		d.m.undone++
+	}
+	if d.p == d.m.agent && !d.p.isDead() {
+		w.checkReported(d.m, operation, handle)
+	}
+}
+
 // begin a call for the volume. A driver works on one at a time.
 func (m *machine) begin(handle string, mounts bool) (*call, error) {
 	m.world.mu.Lock()
@@ -172,7 +190,7 @@ func (m *machine) end(handle string, c *call, effect func() error) error {
 	return effect()
 }
 
-func (m *machine) stage(handle, path string) error {
+func (m *machine) stage(handle, path string, mode corev1.PersistentVolumeMode) error {
 	d, attached := m.devices[handle]
 	if !m.world.known(handle) {
 		return failed(driver.NotFound, "NotFound", "there is no such volume")
@@ -186,10 +204,41 @@ func (m *machine) stage(handle, path string) error {
 	if _, err := os.Stat(path); err != nil {
 		return failed(driver.Transient, "Internal", "the staging path is not there")
 	}
+	m.world.chance.reach(staged)
+	if mode == corev1.PersistentVolumeBlock {
+		m.raw[handle] = d.uid
+		m.world.check()
+		return nil
+	}
+	m.mount(d.mounted(handle, path))
+	return nil
+}
+
+// mounted is the filesystem of a volume's device.
+func (d device) mounted(handle, path string) mounted {
 	e := mounted{handle: handle, uid: d.uid, seq: d.seq}
 	e.Path, e.Root, e.FSType = path, "/", "ext4"
 	e.Major, e.Minor, e.Source = loopMajor, d.minor, fmt.Sprintf("/dev/loop%d", d.minor)
-	m.world.chance.reach(staged)
+	return e
+}
+
+// deviceNodes is the filesystem that has the node of every device.
+const deviceNodes = "devtmpfs"
+
+// publishDevice binds the node of the volume's device.
+func (m *machine) publishDevice(handle, target string) error {
+	if _, ok := m.at(target); ok {
+		return nil
+	}
+	if _, ok := m.raw[handle]; !ok {
+		return failed(driver.Transient, "FailedPrecondition", "the volume is not staged")
+	}
+	if err := os.WriteFile(target, nil, 0o600); err != nil {
+		return failed(driver.Transient, "Internal", err.Error())
+	}
+	e := m.devices[handle].mounted(handle, target)
+	e.Root, e.Major, e.FSType = "/loop", 0, deviceNodes
+	m.world.chance.reach(published)
 	m.mount(e)
 	return nil
 }

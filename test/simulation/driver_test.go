@@ -36,7 +36,7 @@ func TestASimulatedDriverDoesWhatEveryDriverMustDo(t *testing.T) {
 			m.world.mu.Lock()
 			defer m.world.mu.Unlock()
 			name := fmt.Sprint(len(m.devices))
-			m.world.volume(name, corev1.ReadWriteMany)
+			m.world.volume(name, corev1.ReadWriteMany, mode)
 			handle := "vol-" + name
 			m.devices[handle] = m.newDevice(types.UID(handle))
 			return driver.Volume{Handle: handle, Mode: mode}
@@ -50,6 +50,6 @@ func TestASimulatedDriverDoesWhatEveryDriverMustDo(t *testing.T) {
 			}
 			return drivertest.View{Mode: v.Mode, ReadOnly: e.ReadOnly()}
 		},
-		Modes: []corev1.PersistentVolumeMode{corev1.PersistentVolumeFilesystem}, BindsAnything: true,
+		BindsAnything: true,
 	})
 }

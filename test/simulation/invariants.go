@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package simulation
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -49,10 +51,7 @@ func (w *World) check() {
 	usable := map[string]*machine{}
 	for _, m := range w.all() {
 		name, state := m.name, w.state(m.name)
-		for _, e := range m.mounts {
-			if e.handle == "" {
-				continue
-			}
+		for _, e := range m.inUse() {
 			reaches := m.devices[e.handle].uid == e.uid
 			if d := m.devices[e.handle]; !reaches && !w.forced[e.uid] {
 				w.breaks("I1 staged only while attached: on %s %s, and open is %q", name, e.describe(), d.uid)
@@ -240,6 +239,15 @@ func (w *World) noteTaint(before client.Object, s *volumesv1alpha1.NodeVolumeSta
 	}
 }
 
+// checkReported: what the agent calls the driver for is reported as in use, under the attachment of its entry.
+func (w *World) checkReported(m *machine, operation, handle string) {
+	state, name := w.state(m.name), uniqueName(handle)
+	line, entry := handshake.VolumeOf(state, name), handshake.AttachmentOf(state, name)
+	if line == nil || !line.InUse || entry != nil && entry.AttachmentUID != line.AttachmentUID {
+		w.breaks("a call for what is not reported as in use: %s of %s on %s", operation, handle, m.name)
+	}
+}
+
 // checkReady: whoever is told that the volume is published finds it there.
 func (w *World) checkReady(before client.Object, i *volumesv1alpha1.VolumeAttachmentIntent) {
 	published := func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
@@ -249,21 +257,37 @@ func (w *World) checkReady(before client.Object, i *volumesv1alpha1.VolumeAttach
 		return
 	}
 	m := w.nodes[i.Spec.NodeName]
-	e, ok := m.at(i.Status.Path)
-	handle := handleOf(i.Spec.Volume.PersistentVolumeClaim.ClaimName)
 	if w.writer != m.agent || m.agent.isDead() {
 		return // what a dead agent wrote may arrive after a reboot
 	}
-	if !ok || e.handle != handle {
-		w.breaks("published is the volume: at %s of %s is %s", short(i.Status.Path), m.name, e.describe())
+	if wrong := w.notPublished(i, i.Status.Path); wrong != "" {
+		w.breaks("published is the volume: at %s of %s is %s", short(i.Status.Path), m.name, wrong)
 	}
+}
+
+// notPublished is what is at the path in place of what the intent asks for; empty where that is there.
+func (w *World) notPublished(i *volumesv1alpha1.VolumeAttachmentIntent, path string) string {
+	handle := handleOf(i.Spec.Volume.PersistentVolumeClaim.ClaimName)
+	e, ok := w.nodes[i.Spec.NodeName].at(path)
+	mount := ptr.Deref(i.Spec.Mount, volumesv1alpha1.MountSpec{})
+	switch {
+	case !ok:
+		return "nothing"
+	case e.handle != handle:
+		return e.describe()
+	case filepath.Base(e.Root) != cmp.Or(mount.SubPath, filepath.Base(e.Root)):
+		return fmt.Sprintf("%s of %s", e.Root, e.describe())
+	case mount.FSGroup != nil && w.groups[handle] != *mount.FSGroup:
+		return fmt.Sprintf("%s, with files of group %d", e.describe(), w.groups[handle])
+	}
+	return ""
 }
 
 // onDisk is what agents leave on a machine's disk while they have volumes.
 var onDisk = []string{
-	"root/volumes/*.json", "root/published/default/*", "root/staged/*",
-	"kubelet/plugins/kubernetes.io/csi/*/*/globalmount", "kubelet/plugins/kubernetes.io/csi/*/*/vol_data.json",
-	"kubelet/pods/*",
+	"root/volumes/*.json", "root/published/default/*", "root/publish/*", "root/staged/*", "root/sources/*",
+	"kubelet/plugins/kubernetes.io/csi/" + driverName + "/*", "kubelet/plugins/kubernetes.io/csi/volumeDevices/raw*",
+	"kubelet/plugins/kubernetes.io/csi/volumeDevices/staging/*", "kubelet/pods/*",
 }
 
 // leftovers are what should not be there once nobody wants anything.
@@ -275,6 +299,9 @@ func (w *World) leftovers() []string {
 			if e.Path != "/" {
 				left = append(left, fmt.Sprintf("on %s %s", name, e.describe()))
 			}
+		}
+		for handle, uid := range m.raw {
+			left = append(left, fmt.Sprintf("on %s the stage of %s (%s)", name, handle, uid))
 		}
 		for handle, d := range m.devices {
 			left = append(left, fmt.Sprintf("on %s the device of %s (%s)", name, handle, d.uid))
@@ -312,11 +339,9 @@ func (w *World) leftovers() []string {
 func (w *World) missing() []string {
 	missing := w.missingPods()
 	for _, i := range w.intents() {
-		m := w.nodes[i.Spec.NodeName]
-		e, ok := m.at(filepath.Join(m.root(), "published", i.Namespace, i.Name))
+		path := filepath.Join(w.nodes[i.Spec.NodeName].root(), "published", i.Namespace, i.Name)
 		ready := meta.IsStatusConditionTrue(i.Status.Conditions, volumesv1alpha1.ConditionReady)
-		there := ok && e.handle == handleOf(i.Spec.Volume.PersistentVolumeClaim.ClaimName)
-		if !ready || i.Spec.DesiredState == volumesv1alpha1.DesiredPublished && !there {
+		if !ready || i.Spec.DesiredState == volumesv1alpha1.DesiredPublished && w.notPublished(i, path) != "" {
 			missing = append(missing, describeIntent(i, false))
 		}
 	}

@@ -39,6 +39,8 @@ type machine struct {
 	lastMinor int
 	// busy are the driver calls that are going on, by volume handle.
 	busy map[string]*call
+	// raw are the volumes that are staged as devices, which no mount shows, with their attachments.
+	raw map[string]types.UID
 	// held are devices that a process keeps open, until then.
 	held map[uint64]time.Time
 
@@ -46,6 +48,10 @@ type machine struct {
 	stop  context.CancelFunc
 	// plugin of that agent for inline volumes; nil before it has started.
 	plugin csi.NodeServer
+	// death of the next agent.
+	death *death
+	// undone counts the driver calls that undo something.
+	undone int
 	// opened are the mounts that agents have open.
 	opened map[*os.File]mounted
 	// bound are the inline volumes that pods have, by target path.
@@ -113,7 +119,7 @@ func (m *machine) kubeletDir() string { return filepath.Join(m.dir, "kubelet") }
 func (m *machine) start() {
 	m.boot++
 	m.since, m.mounts = time.Now(), []mounted{{Entry: ownDisk}}
-	m.busy, m.held = map[string]*call{}, map[uint64]time.Time{}
+	m.busy, m.held, m.raw = map[string]*call{}, map[uint64]time.Time{}, map[string]types.UID{}
 	m.containers, m.opened = map[types.UID]string{}, map[*os.File]mounted{}
 	m.world.must(os.WriteFile(filepath.Join(m.dir, "boot_id"), fmt.Appendln(nil, m.bootIDLocked()), 0o600))
 	before := m.devices
@@ -201,6 +207,8 @@ func (m *machine) launch(life int) {
 		return
 	}
 	m.agent, m.stop, m.changes, m.plugin = p, cancel, changes, nil
+	p.death.Store(m.death)
+	m.death = nil
 	since := m.since
 	w.mu.Unlock()
 	wall := w.clockOf(m.name)
@@ -231,6 +239,17 @@ func (m *machine) launch(life int) {
 			m.launchAfter(w.chance.between(m.name, time.Second, 10*time.Second))
 		}
 	})
+}
+
+// setDeath of the agent or, before there is one, of the first one.
+func (m *machine) setDeath(d *death) {
+	m.world.mu.Lock()
+	defer m.world.mu.Unlock()
+	if m.agent == nil {
+		m.death = d
+	} else {
+		m.agent.death.Store(d)
+	}
 }
 
 // mount adds an entry.
@@ -289,13 +308,21 @@ func (m *machine) makeReadOnly(path string) {
 	}
 }
 
-// of are the mounts of a volume.
+// of are the mounts of a volume, and its stage as a device.
 func (m *machine) of(handle string) []mounted {
+	return slices.DeleteFunc(m.inUse(), func(e mounted) bool { return e.handle != handle })
+}
+
+// inUse are the mounts of volumes, and the volumes that are staged as devices.
+func (m *machine) inUse() []mounted {
 	var found []mounted
 	for _, e := range m.mounts {
-		if e.handle == handle {
+		if e.handle != "" {
 			found = append(found, e)
 		}
+	}
+	for handle, uid := range m.raw {
+		found = append(found, mounted{Entry: mount.Entry{Path: "no path, as a device"}, handle: handle, uid: uid})
 	}
 	return found
 }
@@ -317,17 +344,21 @@ func (h host) ReplaceFile(path string, data []byte) error {
 	if filepath.Base(path) == kubeletFile || filepath.Base(filepath.Dir(path)) == podBinds {
 		return replace(path, data)
 	}
-	if err := h.p.pass(context.Background(), "writing "+filepath.Base(path)); err != nil {
+	name := filepath.Base(path)
+	if filepath.Base(filepath.Dir(path)) == "volumes" {
+		name = "a record"
+	}
+	if err := h.p.pass(context.Background(), "writing "+name); err != nil {
 		return err
 	}
 	if h.p.happens(diskFails) {
-		h.m.world.log("%s: the disk does not take %s", h.p.name, filepath.Base(path))
+		h.m.world.log("%s: the disk does not take %s", h.p.name, name)
 		return fmt.Errorf("no space left on device")
 	}
 	if err := replace(path, data); err != nil {
 		return err
 	}
-	return h.p.pass(context.Background(), "having written "+filepath.Base(path))
+	return h.p.pass(context.Background(), "having written "+name)
 }
 
 // kubeletFile is written under a lock of the agent. Who waits for such a lock keeps virtual time from going on, so

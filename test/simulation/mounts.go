@@ -133,8 +133,18 @@ func (k kernel) OpenMount(ctx context.Context, path string) (*os.File, error) {
 	return file, err
 }
 
-func (k kernel) OpenBeneath(context.Context, string, string) (*os.File, error) {
-	return nil, errors.New("not known here")
+// OpenBeneath opens a directory that every volume has.
+func (k kernel) OpenBeneath(ctx context.Context, root, subPath string) (*os.File, error) {
+	file, err := k.OpenMount(ctx, root)
+	if err != nil {
+		return nil, err
+	}
+	k.m.world.mu.Lock()
+	defer k.m.world.mu.Unlock()
+	e := k.m.opened[file]
+	e.Root = filepath.Join(e.Root, subPath)
+	k.m.opened[file] = e
+	return file, nil
 }
 
 func (k kernel) Unmount(ctx context.Context, path string) error {
@@ -209,9 +219,34 @@ func (k kernel) BindAlone(context.Context, *os.File, string, bool) error {
 
 func (k kernel) ClearPlace(context.Context, mount.Place) error { return errors.ErrUnsupported }
 
-func (k kernel) DeviceNodes(string) ([]string, error) { return nil, nil }
+// DeviceNodes are files here. Asking for them takes no time.
+func (k kernel) DeviceNodes(dir string) (names []string, err error) {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return names, err
+}
 
-func (k kernel) SetDeviceNodes(context.Context, string, []string) error { return nil }
+func (k kernel) SetDeviceNodes(ctx context.Context, dir string, names []string) error {
+	if err := k.enter(ctx, "making device nodes"); err != nil {
+		return err
+	}
+	defer k.leave()
+	present, err := k.DeviceNodes(dir)
+	for _, name := range present {
+		if !slices.Contains(names, name) {
+			err = errors.Join(err, os.Remove(filepath.Join(dir, name)))
+		}
+	}
+	for _, name := range names {
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+	}
+	return err
+}
 
 func (k kernel) DeviceOf(ctx context.Context, path string) (mount.Device, error) {
 	if err := k.enter(ctx, "looking for a device"); err != nil {
@@ -228,7 +263,11 @@ func (k kernel) DeviceOf(ctx context.Context, path string) (mount.Device, error)
 // device tells as the kernel does: the number may come again, the sequence number does not.
 func (e mounted) device() mount.Device {
 	major, minor := uint32(e.Major), uint32(e.Minor) //nolint:gosec // they are small
-	return mount.Device{Major: major, Minor: minor, Path: e.Source, Seq: e.seq}
+	d := mount.Device{Major: major, Minor: minor, Path: e.Source, Seq: e.seq}
+	if e.FSType == deviceNodes {
+		d.Major, d.Node = loopMajor, true
+	}
+	return d
 }
 
 func (k kernel) DeviceNode(ctx context.Context, path string) (mount.Device, error) {
@@ -297,6 +336,22 @@ func (k kernel) ShutdownFilesystem(ctx context.Context, path string, still func(
 	return nil
 }
 
-func (k kernel) SetOwnership(context.Context, string, int64, corev1.PodFSGroupChangePolicy, func(int)) error {
+// SetOwnership gives the files of a volume to a group, one after the other.
+func (k kernel) SetOwnership(ctx context.Context, root string, group int64, _ corev1.PodFSGroupChangePolicy,
+	progress func(int)) error {
+	for files := range 2 {
+		if err := k.enter(ctx, "giving a file to a group"); err != nil {
+			return err
+		}
+		e, ok := k.m.at(root)
+		if ok && files > 0 {
+			k.m.world.groups[e.handle] = group
+		}
+		k.leave()
+		if !ok {
+			return mount.ErrNotMounted
+		}
+		progress(files)
+	}
 	return nil
 }

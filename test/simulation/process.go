@@ -38,6 +38,8 @@ type process struct {
 
 	// tired: it is to fall asleep.
 	tired atomic.Pointer[nap]
+	// death, if set, is the step before which it is killed.
+	death atomic.Pointer[death]
 
 	mu     sync.Mutex
 	asleep time.Time
@@ -94,10 +96,17 @@ func (p *process) pass(ctx context.Context, what string) error {
 	if err := sleep(ctx, p.world.chance.latency(p.name)); err != nil && !p.isDead() {
 		return err
 	}
-	if !p.isDead() && p.hasBegun() && p.happens(p.mortal) {
-		p.world.log("%s is killed before: %s", p.name, what)
-		p.kill()
-		p.died()
+	if !p.isDead() && p.hasBegun() {
+		d := p.death.Load()
+		comes := d.comes(what)
+		if comes || p.happens(p.mortal) {
+			p.world.log("%s is killed before: %s", p.name, what)
+			p.kill()
+			p.died()
+		}
+		if comes && d.then != nil {
+			d.then()
+		}
 	}
 	return p.hang()
 }

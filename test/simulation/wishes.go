@@ -111,7 +111,10 @@ func (w *World) act(nodes, volumes []string) {
 	}
 }
 
-func (w *World) want(name, node, volume string) {
+func (w *World) want(name, node, volume string) { w.wantMounted(name, node, volume, nil) }
+
+// wantMounted creates an intent that has the volume mounted in that way.
+func (w *World) wantMounted(name, node, volume string, how *volumesv1alpha1.MountSpec) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.broken != "" || w.intent(name) != nil {
@@ -125,7 +128,7 @@ func (w *World) want(name, node, volume string) {
 			Namespace: "default", Name: name, Finalizers: []string{volumesv1alpha1.ReleaseFinalizer},
 		},
 		Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{
-			NodeName: node, Volume: volumesv1alpha1.VolumeSource{PersistentVolumeClaim: claim},
+			NodeName: node, Volume: volumesv1alpha1.VolumeSource{PersistentVolumeClaim: claim}, Mount: how,
 		},
 	})
 }

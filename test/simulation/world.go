@@ -71,6 +71,8 @@ type World struct {
 	by string
 	// writer is that process, where it is one.
 	writer *process
+	// groups have the files of these volumes.
+	groups map[string]int64
 	// forced are the attachments that were taken away on other evidence than the agent's word.
 	forced   map[types.UID]bool
 	managers int
@@ -89,11 +91,14 @@ var volumeModes = map[string]corev1.PersistentVolumeAccessMode{
 	"rwo": corev1.ReadWriteOnce, "pod": corev1.ReadWriteOncePod, "rwx": corev1.ReadWriteMany,
 }
 
+// rawDevice is a volume that is published as a device. No pod of the world wants it.
+const rawDevice = "raw"
+
 func newWorld(seed uint64, dir string) *World {
 	w := &World{
 		chance: newChance(seed), dir: dir, over: make(chan struct{}), nodes: map[string]*machine{},
 		begun: time.Now(), forced: map[types.UID]bool{}, clocks: map[string]time.Duration{},
-		asleep: map[string]bool{},
+		asleep: map[string]bool{}, groups: map[string]int64{},
 	}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	w.api = newAPI()
@@ -116,10 +121,14 @@ func (w *World) populate(nodes, volumes []string) {
 		w.nodes[n] = w.machine(n)
 	}
 	for _, v := range volumes {
-		w.volume(v, volumeModes[v])
+		if v == rawDevice {
+			w.volume(v, corev1.ReadWriteOnce, corev1.PersistentVolumeBlock)
+		} else {
+			w.volume(v, volumeModes[v], corev1.PersistentVolumeFilesystem)
+		}
 	}
 	if w.twins {
-		w.volume(twin, volumeModes["rwx"])
+		w.volume(twin, volumeModes["rwx"], corev1.PersistentVolumeFilesystem)
 	}
 	w.mu.Unlock()
 	w.running.Go(w.attach)
@@ -146,13 +155,13 @@ func (w *World) create(o client.Object) client.Object {
 }
 
 // volume makes a claim that is bound to a volume.
-func (w *World) volume(name string, mode corev1.PersistentVolumeAccessMode) {
-	modes := []corev1.PersistentVolumeAccessMode{mode}
+func (w *World) volume(name string, access corev1.PersistentVolumeAccessMode, mode corev1.PersistentVolumeMode) {
+	modes := []corev1.PersistentVolumeAccessMode{access}
 	capacity := corev1.ResourceList{corev1.ResourceStorage: kresource.MustParse("1Gi")}
 	claim := w.create(&corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
 		Spec: corev1.PersistentVolumeClaimSpec{
-			AccessModes: modes, VolumeMode: ptr.To(corev1.PersistentVolumeFilesystem), StorageClassName: ptr.To(""),
+			AccessModes: modes, VolumeMode: ptr.To(mode), StorageClassName: ptr.To(""),
 			VolumeName: name, Resources: corev1.VolumeResourceRequirements{Requests: capacity},
 		},
 		Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound, Capacity: capacity, AccessModes: modes},
@@ -160,7 +169,7 @@ func (w *World) volume(name string, mode corev1.PersistentVolumeAccessMode) {
 	w.create(&corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.PersistentVolumeSpec{
-			AccessModes: modes, VolumeMode: ptr.To(corev1.PersistentVolumeFilesystem), Capacity: capacity,
+			AccessModes: modes, VolumeMode: ptr.To(mode), Capacity: capacity,
 			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
 				Driver: driverName, VolumeHandle: handleOf(name), FSType: "ext4",
 			}},
