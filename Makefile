@@ -141,10 +141,14 @@ endif
 test-long: packages control-plane ## Run what takes long: all explorations, 1,000 seeds of the simulation, and outages of the API server.
 	KUBEBUILDER_ASSETS="$(ASSETS)" hack/test.sh --long
 
+.PHONY: test-race
+test-race: packages control-plane ## Run the tests of whole programs with the race detector in them.
+	KUBEBUILDER_ASSETS="$(ASSETS)" hack/test.sh --race
+
+# The clusters of test-e2e wait more than they compute, and test-long computes.
 .PHONY: test-all
-test-all: ## Run what takes long: test-long, then test-e2e (root, Linux).
-	$(MAKE) test-long
-	$(MAKE) test-e2e
+test-all: ## Run what takes long: test-long beside test-e2e (root, Linux).
+	$(MAKE) -j 2 test-long test-e2e
 
 .PHONY: test-e2e
 test-e2e: control-plane $(KUBE_STATE_METRICS) ## Run pods on two nodes with real kubelets and containerd, and make every alert fire (root, Linux). E2E_ATTACH=upstream compares.

@@ -7,8 +7,8 @@
 # OUT fails the run.
 #
 #   hack/test.sh [PACKAGE ...]         default: every package; of the explorations and the simulation a part
-#   hack/test.sh --long                the explorations and the simulation in full, the outages of the API server, and the
-#                                      race detector in the programs as a whole
+#   hack/test.sh --long                the explorations and the simulation in full, and the outages of the API server
+#   hack/test.sh --race                the race detector in the programs as a whole
 #   hack/test.sh --kubernetes 1.35     the packages that start an API server, with that of .cache/bin-1.35
 set -uo pipefail
 
@@ -16,10 +16,11 @@ top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 gotestsum=$top/.cache/tools/gotestsum
 (cd "$top/hack/tools" && go build -o "$gotestsum" gotest.tools/gotestsum) || exit 1
 long=
-if [[ ${1:-} == --long ]]; then
-	long=yes
-	shift
-fi
+race=
+case ${1:-} in
+--long) long=yes && shift ;;
+--race) race=yes && shift ;;
+esac
 # Against another Kubernetes only what starts an API server is of interest. The end-to-end tests build their own
 # cluster, which is always of the newest version, and the simulation imitates that version.
 if [[ ${1:-} == --kubernetes ]]; then
@@ -58,7 +59,7 @@ run() { # DIRECTORY FLAGS AND PACKAGES... Without debug information a test is li
 # What only computes, and yields to everything else. One goroutine explores each world, so the race detector would find
 # nothing there.
 compute() {
-	local failed=0 seeds=100 part=-short
+	local failed=0 seeds=50 part=-short
 	[[ $long ]] && seeds=1000 part=
 	renice -n 19 "$BASHPID" >/dev/null
 	run "$top" -timeout 1h ./test/simulation -seeds=$seeds || failed=1
@@ -69,9 +70,11 @@ compute() {
 # Packages without concurrency of their own, and those whose subject is YAML in an API server. They run without the race
 # detector, which makes them several times slower.
 plain='/(api|config|hack)(/|$)|/internal/(cli|explain|operator|relocate|status)(/|$)|/cmd/(kubectl-hawser|operator)$'
-plain+='|/test/(bundle|gitops|monitoring|parity|images)(/|$)'
-# The programs as a whole. They take longest and wait much, so they run beside the others. The race detector is on in a
-# long run only.
+plain+='|/internal/(machine|agent/(plan|podstats))$'
+plain+='|/internal/controller/(attachment/decision|cached|claim|intent|nodehealth|resolve|secretaccess|volume)$'
+plain+='|/test/(alerts|bundle|csiloop/(ledger|loopdev|store)|gitops|images|kubelet|monitoring|parity)(/|$)'
+# The programs as a whole. They take longest and wait much, so they run beside the others, without the race detector,
+# which test/e2e, the simulation and the soak have in these programs.
 whole=(./internal/agent ./test/manager)
 # An agent that is killed at each step, in a thousand small worlds above all. The race detector finds there what it finds
 # in other worlds.
@@ -105,8 +108,11 @@ tests() {
 	if [[ $long ]]; then
 		run "$top" -race -count=1 -run "$outages" ./test/e2e &
 		running+=($!)
-		run "$top" -race -skip "$crashes" "${whole[@]}" ./test/simulation &
+		run "$top" -race -skip "$crashes" ./test/simulation &
 		running+=($!)
+	elif [[ $race ]]; then
+		run "$top" -race "${whole[@]}"
+		return
 	else
 		run "$top" -race -count=1 -skip "$outages" ./test/e2e &
 		running+=($!)
