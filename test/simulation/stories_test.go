@@ -178,3 +178,36 @@ func TestAPodGetsItsVolume(t *testing.T) {
 		}
 	})
 }
+
+// TestAnAgentDoesNotWaitForADeviceThatTheKubeletHasMounted: a process holds the device after the agent has unstaged it.
+// Before that process ends a pod comes, for which the kubelet mounts the device.
+func TestAnAgentDoesNotWaitForADeviceThatTheKubeletHasMounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(1, scratch())
+		defer w.remove()
+		w.chance.cease()
+		w.replace = true
+		w.populate([]string{"a"}, []string{"rwo"})
+		w.want("rwo-a-0", "a", "rwo")
+		w.await("what is wanted is not there", w.missing)
+		w.mu.Lock()
+		m := w.nodes["a"]
+		m.held[m.devices["vol-rwo"].seq] = time.Now().Add(5 * time.Minute)
+		w.mu.Unlock()
+		w.unwant("rwo-a-0")
+		time.Sleep(time.Minute)
+		w.mu.Lock()
+		if left := m.of("vol-rwo"); len(left) > 0 || w.intent("rwo-a-0") == nil {
+			t.Errorf("mounted on a after a minute is %v, want nothing, and that the agent waits for the device", left)
+		}
+		w.mu.Unlock()
+		w.wantPod("pod", "a", "rwo")
+		w.await("the pod does not run, or the intent is not let go", w.missing)
+		w.deletePod("pod", false)
+		w.await("something is left over", w.leftovers)
+		w.end()
+		if f := w.failure(); f != "" {
+			t.Errorf("simulation of seed 1 failed, want no failure: %s", f)
+		}
+	})
+}
