@@ -230,7 +230,7 @@ bin/localcluster:
 	cd hack/localcluster && go build -o ../../bin/localcluster .
 
 .PHONY: local-up
-local-up: packages programs ## Start a local cluster with Hawser on two nodes below DIR; prints KUBECONFIG.
+local-up: packages programs ## Start a local cluster with Hawser on two nodes below DIR; prints what to do with it.
 	@go run ./test/local --dir $(DIR)
 
 .PHONY: local-down

@@ -12,8 +12,10 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
+	"github.com/hawser-io/hawser/test/apiserver"
 	"github.com/hawser-io/hawser/test/system"
 )
 
@@ -42,6 +44,22 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("export KUBECONFIG=%s\n", sys.Kubeconfig())
+	top := apiserver.Root()
+	fmt.Printf(next, sys.Kubeconfig(), filepath.Join(top, "bin"), filepath.Join(top, ".cache", "bin"), sys.Dir)
 	return nil
 }
+
+// next is what a person can do with the cluster.
+const next = `
+A cluster with Hawser on the nodes node-a and node-b runs. In the directory of the project:
+
+  export KUBECONFIG=%[1]s PATH=%[2]s:%[3]s:$PATH
+
+  kubectl apply -k config/samples        # claims and intents
+  kubectl get vai,nvs -A -w              # they become Ready, and show on the nodes
+  kubectl hawser tree node node-a        # what is mounted where
+
+  localcluster status --dir %[4]s                 # the parts and their logs
+  localcluster stop   --dir %[4]s agent-node-a    # any of them; start starts it again
+  make local-down DIR=%[4]s
+`
