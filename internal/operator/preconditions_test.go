@@ -66,15 +66,7 @@ func newMeanwhile(t *testing.T, objects ...client.Object) *meanwhile {
 			return c.List(ctx, l, opts...)
 		},
 	})
-	writer := interceptor.NewClient(m.live, interceptor.Funcs{
-		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			if err := controllertest.CheckUID(ctx, t, c, o, opts); err != nil {
-				return err
-			}
-			return c.Delete(ctx, o, opts...)
-		},
-	})
-	m.Reconciler = &Reconciler{Options: Options{Clock: clock.RealClock{}}, Client: writer, Live: reader,
+	m.Reconciler = &Reconciler{Options: Options{Clock: clock.RealClock{}}, Client: controllertest.Strict(t, m.live), Live: reader,
 		Cache: cacheOfReader{reader: reader}, Recorder: events.NewFakeRecorder(100), applied: map[string]applied{}}
 	return m
 }

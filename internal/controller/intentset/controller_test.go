@@ -67,9 +67,6 @@ func newServer(t *testing.T, objects ...client.Object) *server {
 				return apierrors.NewForbidden(schema.GroupResource{Resource: "volumeattachmentintents"}, o.GetName(),
 					fmt.Errorf("a webhook of the cluster"))
 			}
-			if err := controllertest.CheckUID(ctx, t, s.Live, o, opts); err != nil {
-				return err
-			}
 			return c.Delete(ctx, o, opts...)
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch,

@@ -39,7 +39,7 @@ func holding(t *testing.T, objects ...client.Object) client.Client {
 	if err := index.Register(t.Context(), indexer{b}); err != nil {
 		t.Fatal(err)
 	}
-	return b.Build()
+	return controllertest.Strict(t, b.Build())
 }
 
 const driverName = "d.example.com"
@@ -130,7 +130,7 @@ func TestTheCSINodeOfANodeThatIsCreatedAgainIsComparedAtOnce(t *testing.T) {
 	if !registeredAgain.Create(event.CreateEvent{Object: again}) {
 		t.Error("creation of the CSINode of node n: no reconcile, want one")
 	}
-	if err := c.Client.Delete(t.Context(), node); err != nil {
+	if err := c.Client.Delete(t.Context(), node, client.Preconditions{UID: &node.UID}); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Client.Create(t.Context(), again); err != nil {

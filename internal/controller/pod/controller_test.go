@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/controllertest"
 	"github.com/hawser-io/hawser/internal/controller/index"
 )
 
@@ -78,7 +79,7 @@ func holding(t *testing.T, objects ...client.Object) (client.WithWatch, calls) {
 	if err := index.Register(t.Context(), indexer{b}); err != nil {
 		t.Fatal(err)
 	}
-	return b.Build(), counts
+	return controllertest.Strict(t, b.Build()), counts
 }
 
 func lengthOf(l client.ObjectList) int {
@@ -246,7 +247,7 @@ func TestAProblemThatOnlyTheCacheHasIsNotReported(t *testing.T) {
 		client.InNamespace("ns")); err != nil {
 		t.Fatal(err)
 	}
-	if err := cache.Delete(t.Context(), w.claim); err != nil {
+	if err := cache.Delete(t.Context(), w.claim, client.Preconditions{UID: &w.claim.UID}); err != nil {
 		t.Fatal(err)
 	}
 	c.Reader = cache
