@@ -200,6 +200,59 @@ func TestATerminatedPodIsNotReadAgainAndNothingIsDeletedTwice(t *testing.T) {
 	}
 }
 
+func TestAnIntentWhoseDeletionIsRefusedIsDeletedLater(t *testing.T) {
+	w := newWorld()
+	intent := w.stands("uid-1")
+	cache, did := holding(t, intent)
+	refuse := apierrors.NewServiceUnavailable("away")
+	refusing := interceptor.NewClient(cache, interceptor.Funcs{
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			if refuse != nil {
+				return refuse
+			}
+			return c.Delete(ctx, o, opts...)
+		},
+	})
+	live, _ := holding(t)
+	c, recorder, _ := between(refusing, live)
+	if _, err := c.Reconcile(t.Context(), w.request()); err == nil {
+		t.Error("the deletion of an intent is refused: no error, want one, which retries")
+	}
+	refuse = nil
+	pass(t, c, recorder, w.request())
+	if did["delete"] != 1 {
+		t.Errorf("%d intents were deleted after a refusal, want 1", did["delete"])
+	}
+}
+
+func TestAnIntentThatWasCreatedAgainIsNotDeletedForItsPredecessor(t *testing.T) {
+	w := newWorld()
+	later := w.stands("uid-1")
+	earlier := later.DeepCopy()
+	later.UID, earlier.UID = "later", "earlier"
+	cache, did := holding(t, later)
+	c, _, _ := between(cache, cache)
+	if err := c.delete(t.Context(), []*volumesv1alpha1.VolumeAttachmentIntent{earlier}); err != nil || did["delete"] > 0 {
+		t.Errorf("%d intents were deleted, error %v; want none: the one that was decided on is gone", did["delete"], err)
+	}
+}
+
+func TestAnIntentOfAnotherPodUnderTheNameIsAProblem(t *testing.T) {
+	w := newWorld()
+	for uid, taken := range map[types.UID]bool{w.pod.UID: false, "another": true} {
+		intent := w.wish()
+		there := intent.DeepCopy()
+		there.OwnerReferences[0].UID = uid
+		there.Labels[volumesv1alpha1.PodUIDLabel] = string(uid)
+		cache, _ := holding(t, there)
+		c, _, _ := between(cache, cache)
+		if p, err := c.createOne(t.Context(), intent); (p != nil) != taken || err != nil {
+			t.Errorf("intent of pod %s, where that of pod %s has the name: problem %v, error %v; want one: %t", w.pod.UID,
+				uid, p, err, taken)
+		}
+	}
+}
+
 func TestAProblemIsReportedOnceAndAgainWhileItLasts(t *testing.T) {
 	w := newWorld()
 	cache, did := holding(t, w.pod, w.node)
