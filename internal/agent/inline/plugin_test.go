@@ -7,6 +7,7 @@ package inline
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -386,5 +387,29 @@ func TestARepeatedCallIsAnsweredByTheMountNotByTheRecord(t *testing.T) {
 		if (status.Code(err) == codes.FailedPrecondition) != c.refused || !c.refused && err != nil {
 			t.Errorf("repeated call with %s at the target: error %v, want that it is refused: %t", name, err, c.refused)
 		}
+	}
+}
+
+// stuck is a node with one mount that cannot be unmounted.
+type stuck struct{ withMount }
+
+func (stuck) Unmount(context.Context, string) error { return errBusy }
+
+func TestTheRecordOfAPodStaysWhileItsVolumeIsMounted(t *testing.T) {
+	n := newNode(t, intents{})
+	if err := os.MkdirAll(filepath.Join(n.Paths.Root, "binds"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	target := strings.Replace(podTarget, "/var/lib/kubelet", n.Paths.Kubelet, 1)
+	bind := record.PodBind{Target: target, Pod: record.PodReference{UID: "uid-1"}, VolumeName: "vol", Source: "7:1/"}
+	if err := n.Pods.Add(bind, false); err != nil {
+		t.Fatal(err)
+	}
+	n.Released = func(volume string) { t.Errorf("volume %s is released while it is mounted", volume) }
+	n.Mounts = stuck{withMount{Entry: mount.Entry{ID: 1, Path: target, Root: "/", Major: 7, Minor: 1}}}
+	err := n.unpublish(t.Context(), target)
+	if _, recorded := n.Pods.Get(target); !errors.Is(err, errBusy) || !recorded {
+		t.Errorf("unpublishing a volume that stays mounted: error %v, recorded %t; want %v and the record", err, recorded,
+			errBusy)
 	}
 }

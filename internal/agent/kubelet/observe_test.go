@@ -44,6 +44,11 @@ func (d *devices) CheckFree(_ context.Context, device mount.Device, _ bool) erro
 type volumes struct {
 	Volumes
 	awaited, changed int
+	inherited        []mount.Device
+}
+
+func (v *volumes) Inherit(_ string, devices []mount.Device) {
+	v.inherited = append(v.inherited, devices...)
 }
 
 func (v *volumes) AwaitHolder(string, *mount.HeldError) { v.awaited++ }
@@ -124,12 +129,16 @@ func TestAVolumeWithTwoDevicesIsFreeOnceBothAre(t *testing.T) {
 // changing is a node where the manager changes the state, and the agent its records, as the mount table is read.
 type changing struct {
 	ObserverMounts
-	change func()
+	entries []mount.Entry
+	err     error
+	change  func()
 }
 
 func (c changing) Table() (*mount.Table, error) {
-	c.change()
-	return mount.NewTable(nil), nil
+	if c.change != nil {
+		c.change()
+	}
+	return mount.NewTable(c.entries), c.err
 }
 
 func TestAnObservationHasTheVersionThatWasReadBeforeTheMountTable(t *testing.T) {
@@ -203,5 +212,86 @@ func TestWhatAnotherProgramWaitsForIsReportedAtOnce(t *testing.T) {
 		if err := f.accept(c.last, c.now); err != nil || strings.Join(w.reports, " ") != c.want {
 			t.Errorf("%s: reports %q, error %v; want %q", name, w.reports, err, c.want)
 		}
+	}
+}
+
+func TestAVolumeThatTheAgentHadOrGotDuringAnObservationIsNotTheKubelets(t *testing.T) {
+	r := &record.Record{Schema: record.Schema, VolumeName: volumeName("a"), Driver: driverName, Handle: "a"}
+	for name, c := range map[string]struct {
+		before bool
+		change func(*record.Store) error
+	}{
+		"had": {true, func(s *record.Store) error { return s.Remove(r.VolumeName) }},
+		"got": {false, func(s *record.Store) error { return s.Save(r) }},
+	} {
+		f, h := newFiled(t), newHost(t)
+		if c.before {
+			f.Store.Note(r)
+		}
+		h.mount(h.stage("a", "globalmount"), 1)
+		state := &volumesv1alpha1.NodeVolumeState{}
+		state.Spec.Attachments = []volumesv1alpha1.NodeAttachment{{VolumeName: r.VolumeName, Driver: driverName,
+			VolumeHandle: "a", AttachmentUID: "uid-1", State: volumesv1alpha1.AttachmentAttached}}
+		f.Reports, f.Watcher, f.Paths = &writer{nvs: state}, noWatcher{}, record.Paths{Kubelet: h.dir}
+		f.Mounts = changing{entries: h.entries, change: func() {
+			if err := c.change(f.Store); err != nil {
+				t.Error(err)
+			}
+		}}
+		if found := f.look(); found.err != nil || len(found.now.Uses) > 0 {
+			t.Errorf("stage of a volume that the agent %s meanwhile: uses of the kubelet %v, error %v; want none", name,
+				found.now.Uses, found.err)
+		}
+	}
+}
+
+func TestAMountTableThatCannotBeReadMayHaveOtherMounts(t *testing.T) {
+	f := newFiled(t)
+	f.Mounts = changing{err: errors.New("not known")}
+	if !f.otherMounts() {
+		t.Error("mount table that cannot be read: no other mounts, want an observation, which reports the error")
+	}
+	f.Mounts = changing{}
+	if f.otherMounts() {
+		t.Error("mount table without mounts of the kubelet, as before: other mounts, want none")
+	}
+}
+
+func TestAUseThatHasEndedIsKeptWhileItsDeviceIsHeld(t *testing.T) {
+	device := mount.Device{Path: "/dev/a"}
+	before := map[string]TrackedUse{"vol": {AttachmentUID: "uid-1", Mounts: []string{"/stage"},
+		Devices: []mount.Device{device}}}
+	for name, c := range map[string]struct {
+		own  map[string]record.Identity
+		busy error
+		// kept: the kubelet's use stays; inherited: the agent's release asks about the device.
+		kept, inherited bool
+	}{
+		"free":                      {nil, nil, false, false},
+		"held":                      {nil, &mount.HeldError{}, true, false},
+		"not known":                 {nil, errors.New("not known"), true, false},
+		"held, and the agent's too": {map[string]record.Identity{"vol": {}}, &mount.HeldError{}, false, true},
+		"held, and not the agent's": {map[string]record.Identity{"other": {}}, &mount.HeldError{}, true, false},
+	} {
+		v, now := &volumes{}, map[string]TrackedUse{}
+		o := NewObserver(ObserverOptions{Mounts: &devices{busy: map[string]error{device.Path: c.busy}}, Volumes: v,
+			Clock: clock.RealClock{}, Log: logr.Discard()})
+		o.keepHeld(before, now, c.own)
+		u, kept := now["vol"]
+		if kept != c.kept || kept && (u.Held == nil || u.AttachmentUID != "uid-1") || len(v.inherited) > 0 != c.inherited {
+			t.Errorf("end of a use whose device is %s: use %+v, inherited %v; want it kept: %t, inherited: %t", name, u,
+				v.inherited, c.kept, c.inherited)
+		}
+	}
+}
+
+func TestADirectoryThatCannotBeWatchedIsReported(t *testing.T) {
+	h := newHost(t)
+	h.record(h.stage("a"), "a")
+	signs := FindSigns(h.dir, mount.NewTable(nil), nil, func(string) error { return errors.New("too many watches") })
+	uses, rest := Attribute(signs, nil)
+	if len(uses) != 1 || len(rest) != 1 || rest[0].Err == nil {
+		t.Errorf("record in a directory that cannot be watched: uses %v, other signs %+v; want both, the latter with the "+
+			"error", uses, rest)
 	}
 }

@@ -176,6 +176,15 @@ func liveAttachment(t *testing.T, c *Controller, name string) *storagev1.VolumeA
 	return va
 }
 
+// remove deletes the object as another client does.
+func remove(t *testing.T, c *Controller, o client.Object) {
+	t.Helper()
+	uid := o.GetUID()
+	if err := c.Client.Delete(t.Context(), o, client.Preconditions{UID: &uid}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestAnActThatTheAPIServerDoesNotAnswerFailsAndWritesNothingMore(t *testing.T) {
 	type act func(ctx context.Context, c *Controller, f *decision.Facts, n *decision.Node) error
 	shared, intent := persistentVolume(), intentNamed("i").Object
