@@ -1,0 +1,66 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package attachment
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/volume"
+)
+
+// ofAnotherVolume is an attachment of volume v that an attacher has begun with, and the PersistentVolume that it names:
+// it was created again with another handle.
+func ofAnotherVolume() (*storagev1.VolumeAttachment, *corev1.PersistentVolume) {
+	va, pv := attachedTo("va-1", "1"), persistentVolume()
+	va.Finalizers, va.Spec.Source.PersistentVolumeName = []string{"external-attacher/d"}, ptr.To(pv.Name)
+	pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "default", Name: "data"}
+	return va, pv
+}
+
+func TestAnAttachmentStaysWhileTheVolumeThatItNamesByNowIsUsed(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}}
+	pod.Spec.NodeName = "a"
+	pod.Spec.Volumes = []corev1.Volume{{Name: "d", VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+	begun, other := ofAnotherVolume()
+	name := volume.UniqueNameOf(other)
+	for by, c := range map[string]struct {
+		use  func(*volumesv1alpha1.NodeVolumeState)
+		more []client.Object
+		used bool
+	}{
+		"nothing": {},
+		"an entry": {use: func(s *volumesv1alpha1.NodeVolumeState) {
+			s.Spec.Attachments = append(s.Spec.Attachments, volumesv1alpha1.NodeAttachment{VolumeName: name,
+				AttachmentUID: "2", State: volumesv1alpha1.AttachmentAttached})
+		}, used: true},
+		"the agent": {use: func(s *volumesv1alpha1.NodeVolumeState) {
+			s.Status.Volumes = append(s.Status.Volumes, volumesv1alpha1.NodeVolume{VolumeName: name, InUse: true})
+		}, used: true},
+		"a pod": {more: []client.Object{pod}, used: true},
+	} {
+		state := entryIn(reported("a"), volumesv1alpha1.AttachmentDetaching, "1", volumesv1alpha1.EvidenceAgentReleased)
+		if c.use != nil {
+			c.use(state)
+		}
+		controller, _ := over(t, append(c.more, state, begun.DeepCopy(), other, nodeNamed("a"))...)
+		f, n := factsOf(t, controller)
+		if err := controller.deleteAttachment(t.Context(), f, n, &n.Attachments[0]); (err != nil) != c.used {
+			t.Errorf("deleting an attachment whose volume by now is used by %s: error %v, want one: %t", by, err, c.used)
+		}
+		va := liveAttachment(t, controller, "va-1")
+		if deleted := va == nil || !va.DeletionTimestamp.IsZero(); deleted == c.used {
+			t.Errorf("attachment whose volume by now is used by %s is deleted: %t, want %t", by, deleted, !c.used)
+		}
+	}
+}
