@@ -51,6 +51,10 @@ func (c cacheOfReader) Get(ctx context.Context, key client.ObjectKey, o client.O
 	return c.reader.Get(ctx, key, o, opts...)
 }
 
+func (c cacheOfReader) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	return c.reader.List(ctx, list, opts...)
+}
+
 func newMeanwhile(t *testing.T, objects ...client.Object) *meanwhile {
 	t.Helper()
 	m := &meanwhile{t: t, act: func() {},
@@ -241,6 +245,44 @@ func TestAManagerMayReplaceForAsLongAsItHasTheRole(t *testing.T) {
 		if got, err := m.mayReplace(t.Context(), vm); got != test.want || err != nil {
 			t.Errorf("mode %s with %d roles of Replace: a manager may replace: %t, error %v; want %t", test.mode,
 				len(test.objects), got, err, test.want)
+		}
+	}
+}
+
+// The manager may still run in Replace after the spec was changed: it has attached the volumes of pods.
+func TestTheVolumesOfPodsAreMarkedAsLongAsAManagerMayReplace(t *testing.T) {
+	state := &volumesv1alpha1.NodeVolumeState{ObjectMeta: with("node-a")}
+	state.Status.Protocol.ObservedUID = state.UID
+	state.Spec.Attachments = []volumesv1alpha1.NodeAttachment{{VolumeName: "v", AttachmentUID: "uid-1",
+		State: volumesv1alpha1.AttachmentAttached}}
+	state.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "uid-1", InUse: true,
+		PublishedBy: volumesv1alpha1.PublisherKubelet}}
+	role := &rbacv1.ClusterRole{ObjectMeta: with("hawser-replace")}
+	vm := &volumesv1alpha1.VolumeManager{Spec: volumesv1alpha1.VolumeManagerSpec{AttachMode: volumesv1alpha1.AttachCoexist}}
+	for want, objects := range map[string][]client.Object{"1": {state, role}, "0": {state}} {
+		m := newMeanwhile(t, objects...)
+		m.guards, m.Kinds = guards{m.Cache}, Kinds{mutating: true} // everything is served
+		if u, err := m.findUsed(t.Context(), vm); err != nil || u.marked() != want {
+			t.Errorf("mark with %d objects, a pod's volume among them: %s, error %v; want %s", len(objects), u.marked(), err,
+				want)
+		}
+	}
+}
+
+func TestEveryPageOfWhatHawserWroteIsCleaned(t *testing.T) {
+	var attachments []client.Object
+	for _, name := range []string{"a", "b", "c"} {
+		attachments = append(attachments, &storagev1.VolumeAttachment{ObjectMeta: with(name,
+			volumesv1alpha1.ForcedAwayFinalizer)})
+	}
+	m := newMeanwhile(t, attachments...)
+	if err := (traces{client: m.Client, live: controllertest.Paged{Reader: m.live}}).releaseAttachments(
+		t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, attachment := range attachments {
+		if got := read(m, attachment).GetFinalizers(); len(got) > 0 {
+			t.Errorf("finalizers of attachment %s: %q, want none", attachment.GetName(), got)
 		}
 	}
 }

@@ -448,6 +448,40 @@ func TestWhatTheCacheMissesIsReadBeforeAPodIsPlacedAnywhere(t *testing.T) {
 	w.expectPlaced(w.placeStale("web"), "zone=a")
 }
 
+// unanswered are locks that cannot be read.
+type unanswered struct{ error }
+
+func (u unanswered) Known(context.Context, string) (exclusive.Lock, error) {
+	return exclusive.Lock{}, u.error
+}
+
+func TestAPodIsNotPlacedByWhatCannotBeRead(t *testing.T) {
+	down := errors.New("the API server is away")
+	for what, take := range map[string]func(*world){
+		"the lock": func(w *world) { w.controller.Locks = unanswered{down} },
+		"the volume": func(w *world) {
+			w.controller.Client = interceptor.NewClient(w.Client, interceptor.Funcs{
+				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+					opts ...client.GetOption) error {
+					if _, volume := o.(*corev1.PersistentVolume); volume {
+						return down
+					}
+					return c.Get(ctx, key, o, opts...)
+				},
+			})
+		},
+	} {
+		w := newWorld(t, append(append(twoNodes(), bound("data", corev1.ReadWriteOnce, "a")...), gated("web", "data"))...)
+		take(w)
+		_, err := w.controller.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "shop",
+			Name: "web"}})
+		if !errors.Is(err, down) || index.Ungated(w.pod("web")) {
+			t.Errorf("pod web without an answer about %s: error %v, gates %v; want %v and the gate", what, err,
+				w.pod("web").Spec.SchedulingGates, down)
+		}
+	}
+}
+
 func TestAGateIsLiftedOnlyAtTheVersionThatWasDecidedOn(t *testing.T) {
 	w := newWorld(t, append(append(twoNodes(), bound("data", corev1.ReadWriteOnce, "a")...), gated("web", "data"))...)
 	w.Sync()
