@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -25,6 +26,18 @@ func ofAnotherVolume() (*storagev1.VolumeAttachment, *corev1.PersistentVolume) {
 	va.Finalizers, va.Spec.Source.PersistentVolumeName = []string{"external-attacher/d"}, ptr.To(pv.Name)
 	pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "default", Name: "data"}
 	return va, pv
+}
+
+func TestAnAttachmentCreatedAgainIsNotThatOfTheEntry(t *testing.T) {
+	for uid, found := range map[types.UID]int{"1": 1, "later": 0} {
+		c, _ := over(t, attachedTo("va", uid))
+		n := on("a")
+		n.Entry = &volumesv1alpha1.NodeAttachment{AttachmentName: "va", AttachmentUID: "1"}
+		if err := c.addListed(t.Context(), n); err != nil || len(n.Attachments) != found {
+			t.Errorf("attachments of an entry of UID 1, where one of UID %s has the name: %v, error %v; want %d", uid,
+				n.Attachments, err, found)
+		}
+	}
 }
 
 func TestAnAttachmentStaysWhileTheVolumeThatItNamesByNowIsUsed(t *testing.T) {

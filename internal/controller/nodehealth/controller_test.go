@@ -198,3 +198,24 @@ func TestOfANodeThatIsOutOfReachAnotherOneWithItsAttachmentIsReported(t *testing
 	expectCondition(t, reconcileNode(t, c), volumesv1alpha1.ConditionAttachmentsHealthy, metav1.ConditionFalse,
 		volumesv1alpha1.ReasonNodeRenamed)
 }
+
+func TestNothingIsReportedOfAnotherAttachmentThanThatOfTheEntry(t *testing.T) {
+	for name, change := range map[string]func(va *storagev1.VolumeAttachment, other *volumesv1alpha1.NodeVolumeState){
+		"it has the name of the entry's": func(va *storagev1.VolumeAttachment, _ *volumesv1alpha1.NodeVolumeState) {
+			va.UID, va.Annotations[volume.NodeIDAnnotation] = "later", "i-2"
+		},
+		"another node uses the volume by it": func(_ *storagev1.VolumeAttachment, other *volumesv1alpha1.NodeVolumeState) {
+			other.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "other", InUse: true}}
+		},
+	} {
+		nvs, va, node := attached()
+		nvs.Status.Conditions = []metav1.Condition{{Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionUnknown,
+			Reason: volumesv1alpha1.ReasonAgentUnreachable, LastTransitionTime: metav1.NewTime(time.Now())}}
+		other := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "new"}}
+		change(va, other)
+		after := reconcileNode(t, &Controller{Client: holding(t, nvs, va, node, other)})
+		if c := own(after); c != nil {
+			t.Errorf("condition of node n, where %s: %+v, want none", name, c)
+		}
+	}
+}

@@ -9,11 +9,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -197,6 +199,29 @@ func TestATerminatedPodIsNotReadAgainAndNothingIsDeletedTwice(t *testing.T) {
 	pass(t, c, recorder, w.request())
 	if did["delete"] != 1 || asked["get"] != 0 {
 		t.Errorf("pod p, which has ended: %d deletes, %d live reads; want 1 and none", did["delete"], asked["get"])
+	}
+}
+
+func TestNothingIsDecidedOnWhatCannotBeRead(t *testing.T) {
+	down := errors.New("the API server is away")
+	for _, what := range []client.Object{&corev1.Node{}, &storagev1.CSIDriver{}} {
+		w := newWorld()
+		cache, did := holding(t, append(w.objects(), w.stands(w.pod.UID))...)
+		silent := interceptor.NewClient(cache, interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+				opts ...client.GetOption) error {
+				if reflect.TypeOf(o) == reflect.TypeOf(what) {
+					return down
+				}
+				return c.Get(ctx, key, o, opts...)
+			},
+		})
+		live, _ := holding(t, w.pod)
+		c, _, _ := between(silent, live)
+		if _, err := c.Reconcile(t.Context(), w.request()); !errors.Is(err, down) || did["delete"]+did["create"] > 0 {
+			t.Errorf("pod p without an answer about a %T: error %v, %d deletes, %d creates; want %v and neither", what, err,
+				did["delete"], did["create"], down)
+		}
 	}
 }
 

@@ -157,6 +157,21 @@ func TestAVolumeThatIsUnlistedBetweenTheReadsIsNotListedAgain(t *testing.T) {
 	}
 }
 
+func TestANodeThatCannotBeReadIsNotAMissingOne(t *testing.T) {
+	forced := entry("forced", volumesv1alpha1.AttachmentDetaching)
+	forced.Evidence = &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceNodeGone}
+	w, c := writer(t, nil, []string{"forced"}, nil, forced)
+	down := errors.New("the API server is away")
+	w.Reader = interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
+		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return down
+		},
+	})
+	if r, err := w.Unlist(t.Context(), name, "forced"); !errors.Is(err, down) {
+		t.Errorf("unlisting a volume from Node %s, which cannot be read: %+v, error %v; want %v", name, r, err, down)
+	}
+}
+
 func TestWhatTheKubeletUsesStaysListed(t *testing.T) {
 	w, c := writer(t, nil, []string{"vol"}, []string{"vol"}, entry("vol", volumesv1alpha1.AttachmentDetaching))
 	r, err := w.Unlist(t.Context(), name, "vol")
