@@ -23,6 +23,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -411,5 +412,30 @@ func TestTheRecordOfAPodStaysWhileItsVolumeIsMounted(t *testing.T) {
 	if _, recorded := n.Pods.Get(target); !errors.Is(err, errBusy) || !recorded {
 		t.Errorf("unpublishing a volume that stays mounted: error %v, recorded %t; want %v and the record", err, recorded,
 			errBusy)
+	}
+}
+
+func TestWhatAnEarlierPodHasIsNotTakenForThePods(t *testing.T) {
+	n := newNode(t, intents{})
+	if err := os.MkdirAll(filepath.Join(n.Paths.Root, "binds"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	target := strings.Replace(podTarget, "/var/lib/kubelet", n.Paths.Kubelet, 1)
+	bind := record.PodBind{Target: target, Directory: target, VolumeName: "vol", Selector: "app=db",
+		Pod: record.PodReference{Namespace: "shop", Name: "web", UID: "uid-0"}}
+	if err := n.Pods.Add(bind, false); err != nil {
+		t.Fatal(err)
+	}
+	directory := mount.Entry{ID: 1, Path: target, Root: "/", FSType: "tmpfs", Source: "volumes.hawser.io"}
+	n.Mounts = withMount{Entry: directory}
+	for uid, same := range map[types.UID]bool{"uid-0": true, "uid-1": false} {
+		r := request{target: target, selector: labels.SelectorFromSet(labels.Set{"app": "db"}), pod: bind.Pod}
+		r.pod.UID = uid
+		if there, err := (directories{n.Plugin}).there(r); there != same || (err == nil) != same {
+			t.Errorf("directory of pod uid-0 for pod %s: there %t, error %v; want it there: %t", uid, there, err, same)
+		}
+		if used := (&wait{Plugin: n.Plugin, request: r}).usedByAnother("vol"); used == same {
+			t.Errorf("volume of pod uid-0 is used by another than pod %s: %t, want %t", uid, used, !same)
+		}
 	}
 }

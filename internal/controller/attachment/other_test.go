@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package attachment
 
 import (
+	"context"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,9 +15,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/exclusive"
 	"github.com/hawser-io/hawser/internal/controller/volume"
+	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 // ofAnotherVolume is an attachment of volume v that an attacher has begun with, and the PersistentVolume that it names:
@@ -26,6 +30,31 @@ func ofAnotherVolume() (*storagev1.VolumeAttachment, *corev1.PersistentVolume) {
 	va.Finalizers, va.Spec.Source.PersistentVolumeName = []string{"external-attacher/d"}, ptr.To(pv.Name)
 	pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "default", Name: "data"}
 	return va, pv
+}
+
+// Another leader may have deleted the attachment, and then given the lock back to this node.
+func TestAnAttachmentThatIsGoneOnceTheLockIsReadIsNotConfirmed(t *testing.T) {
+	c, _ := over(t, reported("a"), persistentVolume(), attachedTo("va-1", "1"), lockObject("v",
+		exclusive.Lock{Holder: "a"}))
+	f, n := factsOf(t, c)
+	f.Exclusive = true
+	reader, gone := c.Reader.(client.WithWatch), false
+	connect(c, c.Client, interceptor.NewClient(reader, interceptor.Funcs{
+		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
+			if _, lock := o.(*corev1.ConfigMap); lock && !gone {
+				gone = true
+				remove(t, c, attachedTo("va-1", "1"))
+			}
+			return w.Get(ctx, key, o, opts...)
+		},
+	}))
+	if err := c.confirmAttached(t.Context(), f, n, &n.Attachments[0]); err != nil {
+		t.Fatal(err)
+	}
+	if !gone || n.State.Entry.State == handshake.Attached {
+		t.Errorf("attachment that is gone before the lock is read (%t): entry %+v, want none", gone, n.State.Entry)
+	}
 }
 
 func TestAnAttachmentCreatedAgainIsNotThatOfTheEntry(t *testing.T) {

@@ -14,6 +14,16 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
+func TestTheStateOfAnAbsentNodeStaysWhileAnAttachmentIsLeft(t *testing.T) {
+	nvs, held := stateOf("gone"), attachmentWithUID("1", "gone")
+	held.Annotations = map[string]string{volumesv1alpha1.HoldAnnotation: "now"}
+	w := over(t, []client.Object{nvs, held}, []client.Object{nvs, held})
+	if _, err := w.remove(t.Context(), nvs); err != nil || !w.state(t, "gone").DeletionTimestamp.IsZero() {
+		t.Errorf("removing the state of a node with an attachment: error %v, state deleted at %v; want neither", err,
+			w.state(t, "gone").DeletionTimestamp)
+	}
+}
+
 func TestTheStateOfAnAbsentNodeIsDeletedOnlyAsItWasRead(t *testing.T) {
 	for name, c := range map[string]struct {
 		meanwhile func(*volumesv1alpha1.NodeVolumeState)
