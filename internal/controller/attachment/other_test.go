@@ -34,26 +34,30 @@ func ofAnotherVolume() (*storagev1.VolumeAttachment, *corev1.PersistentVolume) {
 
 // Another leader may have deleted the attachment, and then given the lock back to this node.
 func TestAnAttachmentThatIsGoneOnceTheLockIsReadIsNotConfirmed(t *testing.T) {
-	c, _ := over(t, reported("a"), persistentVolume(), attachedTo("va-1", "1"), lockObject("v",
-		exclusive.Lock{Holder: "a"}))
-	f, n := factsOf(t, c)
-	f.Exclusive = true
-	reader, gone := c.Reader.(client.WithWatch), false
-	connect(c, c.Client, interceptor.NewClient(reader, interceptor.Funcs{
-		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object,
-			opts ...client.GetOption) error {
-			if _, lock := o.(*corev1.ConfigMap); lock && !gone {
-				gone = true
-				remove(t, c, attachedTo("va-1", "1"))
-			}
-			return w.Get(ctx, key, o, opts...)
-		},
-	}))
-	if err := c.confirmAttached(t.Context(), f, n, &n.Attachments[0]); err != nil {
-		t.Fatal(err)
-	}
-	if !gone || n.State.Entry.State == handshake.Attached {
-		t.Errorf("attachment that is gone before the lock is read (%t): entry %+v, want none", gone, n.State.Entry)
+	for _, goes := range []bool{false, true} {
+		c, _ := over(t, reported("a"), persistentVolume(), attachedTo("va-1", "1"), lockObject("v",
+			exclusive.Lock{Holder: "a"}))
+		f, n := factsOf(t, c)
+		f.Exclusive = true
+		reader, reads := c.Reader.(client.WithWatch), 0
+		connect(c, c.Client, interceptor.NewClient(reader, interceptor.Funcs{
+			Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object,
+				opts ...client.GetOption) error {
+				if _, lock := o.(*corev1.ConfigMap); lock {
+					if reads++; goes && reads == 2 { // the first one is to take the lock
+						remove(t, c, attachedTo("va-1", "1"))
+					}
+				}
+				return w.Get(ctx, key, o, opts...)
+			},
+		}))
+		if err := c.confirmAttached(t.Context(), f, n, &n.Attachments[0]); err != nil {
+			t.Fatal(err)
+		}
+		if confirmed := n.State.Entry.State == handshake.Attached; confirmed == goes {
+			t.Errorf("attachment that goes before the lock is read (%t): entry %+v, want it confirmed: %t", goes,
+				n.State.Entry, !goes)
+		}
 	}
 }
 
