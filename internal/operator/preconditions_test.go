@@ -7,6 +7,7 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 
@@ -265,6 +266,44 @@ func TestTheVolumesOfPodsAreMarkedAsLongAsAManagerMayReplace(t *testing.T) {
 		if u, err := m.findUsed(t.Context(), vm); err != nil || u.marked() != want {
 			t.Errorf("mark with %d objects, a pod's volume among them: %s, error %v; want %s", len(objects), u.marked(), err,
 				want)
+		}
+	}
+}
+
+func TestWithoutAnAnswerOrAKindItIsNotKnownWhatIsInUse(t *testing.T) {
+	vm := &volumesv1alpha1.VolumeManager{Spec: volumesv1alpha1.VolumeManagerSpec{AttachMode: volumesv1alpha1.AttachCoexist}}
+	m := newMeanwhile(t)
+	m.guards, m.Kinds = guards{m.Cache}, Kinds{mutating: true}
+	m.optional = []*optional{{kind: stateKind, definition: "nodevolumestates.volumes.hawser.io"}}
+	if u, err := m.findUsed(t.Context(), vm); err != nil || u.known || u.nothing() {
+		t.Errorf("use without the kind of node states: %+v, error %v; want that it is not known", u, err)
+	}
+	down := errors.New("the API server is away")
+	m.Cache = cacheOfReader{reader: interceptor.NewClient(m.live, interceptor.Funcs{
+		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return down
+		},
+	})}
+	if may, err := m.mayReplace(t.Context(), vm); !errors.Is(err, down) {
+		t.Errorf("role of Replace without an answer: a manager may replace %t, error %v; want %v", may, err, down)
+	}
+}
+
+func TestARemovalIsFinishedForTheVolumeManagerThatWasDeleted(t *testing.T) {
+	vm := &volumesv1alpha1.VolumeManager{ObjectMeta: with("cluster", volumesv1alpha1.RemovalFinalizer)}
+	later := vm.DeepCopy()
+	later.UID = "later"
+	for name, c := range map[string]struct {
+		there []client.Object
+		want  bool
+	}{
+		"there, with its finalizer": {[]client.Object{vm}, false},
+		"gone":                      {nil, true},
+		"another one by now":        {[]client.Object{later}, true},
+	} {
+		m := newMeanwhile(t, c.there...)
+		if got, err := (remover{m.Reconciler}).isFinished(t.Context(), vm); got != c.want || err != nil {
+			t.Errorf("removal of a VolumeManager that is %s: finished %t, error %v; want %t", name, got, err, c.want)
 		}
 	}
 }

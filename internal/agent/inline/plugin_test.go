@@ -407,11 +407,13 @@ func TestTheRecordOfAPodStaysWhileItsVolumeIsMounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.Released = func(volume string) { t.Errorf("volume %s is released while it is mounted", volume) }
-	n.Mounts = stuck{withMount{Entry: mount.Entry{ID: 1, Path: target, Root: "/", Major: 7, Minor: 1}}}
-	err := n.unpublish(t.Context(), target)
-	if _, recorded := n.Pods.Get(target); !errors.Is(err, errBusy) || !recorded {
-		t.Errorf("unpublishing a volume that stays mounted: error %v, recorded %t; want %v and the record", err, recorded,
-			errBusy)
+	for minor, busy := range map[int]bool{1: true, 2: false} { // what is of another volume is not unmounted at all
+		n.Mounts = stuck{withMount{Entry: mount.Entry{ID: 1, Path: target, Root: "/", Major: 7, Minor: minor}}}
+		err := n.unpublish(t.Context(), target)
+		if _, recorded := n.Pods.Get(target); err == nil || errors.Is(err, errBusy) != busy || !recorded {
+			t.Errorf("unpublishing where 7:%d stays mounted: error %v, recorded %t; want one and the record, tried: %t", minor,
+				err, recorded, busy)
+		}
 	}
 }
 
@@ -437,5 +439,31 @@ func TestWhatAnEarlierPodHasIsNotTakenForThePods(t *testing.T) {
 		if used := (&wait{Plugin: n.Plugin, request: r}).usedByAnother("vol"); used == same {
 			t.Errorf("volume of pod uid-0 is used by another than pod %s: %t, want %t", uid, used, !same)
 		}
+	}
+}
+
+// going is a node with one mount that is gone once it is opened.
+type going struct {
+	withMount
+	opened *bool
+}
+
+func (g going) OpenMount(context.Context, string) (*os.File, error) {
+	*g.opened = true
+	return os.Open(os.DevNull)
+}
+
+func (g going) Table() (*mount.Table, error) {
+	if *g.opened {
+		return mount.NewTable(nil), nil
+	}
+	return g.withMount.Table()
+}
+
+func TestAPublicationThatGoesAsItIsOpenedIsNotBound(t *testing.T) {
+	n, opened := newNode(t, intents{}), false
+	n.Mounts = going{withMount{Entry: mount.Entry{ID: 1, Path: "/published", Root: "/", Major: 7, Minor: 1}}, &opened}
+	if file, err := n.open(t.Context(), "/published", "7:1/"); !errors.Is(err, errGone) {
+		t.Errorf("publication that is gone once it is opened: file %v, error %v; want %v", file, err, errGone)
 	}
 }
