@@ -371,14 +371,15 @@ func (m withMount) Table() (*mount.Table, error) { return mount.NewTable([]mount
 func TestARepeatedCallIsAnsweredByTheMountNotByTheRecord(t *testing.T) {
 	for name, c := range map[string]struct {
 		minor   int
+		pod     types.UID
 		refused bool
-	}{"the volume": {1, false}, "another mount": {2, true}} {
+	}{"the volume": {1, "uid-1", false}, "another mount": {2, "uid-1", true}, "that of another pod": {1, "uid-0", true}} {
 		n := newNode(t, intents{cached: intentWith(nil)})
 		if err := os.MkdirAll(filepath.Join(n.Paths.Root, "binds"), 0o700); err != nil {
 			t.Fatal(err)
 		}
 		target := strings.Replace(podTarget, "/var/lib/kubelet", n.Paths.Kubelet, 1)
-		bind := record.PodBind{Target: target, Pod: record.PodReference{UID: "uid-1"}, Source: "7:1/",
+		bind := record.PodBind{Target: target, Pod: record.PodReference{UID: c.pod}, Source: "7:1/",
 			Intent: volumesv1alpha1.IntentReference{Namespace: "shop", Name: "data"}}
 		if err := n.Pods.Add(bind, false); err != nil {
 			t.Fatal(err)
