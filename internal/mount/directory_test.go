@@ -364,12 +364,19 @@ func TestNoPlaceIsMadeInAMountOverADirectory(t *testing.T) {
 
 // What covers a place is a stranger's. An error that names a process would have an administrator unmount the wrong one.
 func TestAMountOverAPlaceIsRefusedAndBothStay(t *testing.T) {
-	s := newShown(t)
-	mountAt(t, "tmpfs", s.target, "tmpfs")
-	if err := s.clear(); !errors.Is(err, ErrOccupied) {
-		t.Errorf("clearing a place that another mount covers: error %v, want %v", err, ErrOccupied)
-	}
-	if table, err := s.Table(); err != nil || len(table.All(s.target)) != 2 {
-		t.Errorf("mounts at %s after a refused removal: %v, error %v; want both", s.target, table.All(s.target), err)
+	for name, cover := range map[string]func(s shown) error{
+		"of another filesystem": func(s shown) error { return unix.Mount("tmpfs", s.target, "tmpfs", 0, "") },
+		"of the volume itself":  func(s shown) error { return unix.Mount(s.volume, s.target, "", unix.MS_BIND, "") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newShown(t)
+			s.must(cover(s))
+			if err := s.clear(); !errors.Is(err, ErrOccupied) {
+				t.Errorf("clearing a place that another mount covers: error %v, want %v", err, ErrOccupied)
+			}
+			if table, err := s.Table(); err != nil || len(table.All(s.target)) != 2 {
+				t.Errorf("mounts at %s after a refused removal: %v, error %v; want both", s.target, table.All(s.target), err)
+			}
+		})
 	}
 }

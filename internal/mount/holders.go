@@ -210,19 +210,27 @@ func holdersOf(d Device, all bool) ([]Holder, error) {
 			found, err := askThreads(pid, func(thread process) ([]Holder, error) {
 				return thread.uses(d, tables, files)
 			})
-			switch {
-			case errors.Is(err, fs.ErrPermission): // a security policy hides it even from root
-				if h := processOf(pid).holder("cannot be examined", true); all && h.PodUID != "" {
-					found = append(found, h)
-				}
-			case ended(err):
-			case err != nil:
+			if found, err = processOf(pid).answer(found, err, all); err != nil {
 				return nil, fmt.Errorf("reading process %d: %w", pid, err)
 			}
 			holders = append(holders, found...)
 		}
 	}
 	return holders, nil
+}
+
+// answer is what the threads of the process have answered. With all, a pod's process that cannot be examined is a user.
+func (p process) answer(found []Holder, err error, all bool) ([]Holder, error) {
+	switch {
+	case errors.Is(err, fs.ErrPermission): // a security policy hides it even from root
+		if h := p.holder("cannot be examined", true); all && h.PodUID != "" {
+			found = append(found, h)
+		}
+		return found, nil
+	case ended(err):
+		return found, nil
+	}
+	return found, err
 }
 
 // keptNamespaces are the mount namespaces without a process that a bind mount or a descriptor keeps. They are for

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -301,5 +302,33 @@ func TestTheEndOfAProcessIsAwaited(t *testing.T) {
 	p.End()
 	if err := <-awaited; err != nil {
 		t.Error(err)
+	}
+}
+
+func TestAProcessOfAPodThatCannotBeExaminedUsesARawDevice(t *testing.T) {
+	in := func(group string) process {
+		dir := t.TempDir()
+		write(t, filepath.Join(dir, "cgroup"), "0::"+group+"\n")
+		return process{pid: 7, dir: dir}
+	}
+	pod, node := in("/kubepods/pod0123abcd-4567-89ab-cdef-0123456789ab/4f"), in("/system.slice/sshd.service")
+	for name, c := range map[string]struct {
+		process process
+		err     error
+		raw     bool
+		users   int
+		fails   bool
+	}{
+		"hidden, of a pod":                     {pod, fs.ErrPermission, true, 1, false},
+		"hidden, of the node":                  {node, fs.ErrPermission, true, 0, false},
+		"hidden, where the kernel has decided": {pod, fs.ErrPermission, false, 0, false},
+		"ended":                                {pod, unix.ESRCH, true, 0, false},
+		"unreadable":                           {pod, unix.EIO, true, 0, true},
+		"examined":                             {pod, nil, true, 0, false},
+	} {
+		users, err := c.process.answer(nil, c.err, c.raw)
+		if len(users) != c.users || (err != nil) != c.fails {
+			t.Errorf("process that is %s: users %v, error %v; want %d, and an error: %t", name, users, err, c.users, c.fails)
+		}
 	}
 }

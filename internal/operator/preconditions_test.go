@@ -7,6 +7,7 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 
@@ -51,6 +52,10 @@ func (c cacheOfReader) Get(ctx context.Context, key client.ObjectKey, o client.O
 	return c.reader.Get(ctx, key, o, opts...)
 }
 
+func (c cacheOfReader) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	return c.reader.List(ctx, list, opts...)
+}
+
 func newMeanwhile(t *testing.T, objects ...client.Object) *meanwhile {
 	t.Helper()
 	m := &meanwhile{t: t, act: func() {},
@@ -66,15 +71,7 @@ func newMeanwhile(t *testing.T, objects ...client.Object) *meanwhile {
 			return c.List(ctx, l, opts...)
 		},
 	})
-	writer := interceptor.NewClient(m.live, interceptor.Funcs{
-		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			if err := controllertest.CheckUID(ctx, t, c, o, opts); err != nil {
-				return err
-			}
-			return c.Delete(ctx, o, opts...)
-		},
-	})
-	m.Reconciler = &Reconciler{Options: Options{Clock: clock.RealClock{}}, Client: writer, Live: reader,
+	m.Reconciler = &Reconciler{Options: Options{Clock: clock.RealClock{}}, Client: controllertest.Strict(t, m.live), Live: reader,
 		Cache: cacheOfReader{reader: reader}, Recorder: events.NewFakeRecorder(100), applied: map[string]applied{}}
 	return m
 }
@@ -249,6 +246,82 @@ func TestAManagerMayReplaceForAsLongAsItHasTheRole(t *testing.T) {
 		if got, err := m.mayReplace(t.Context(), vm); got != test.want || err != nil {
 			t.Errorf("mode %s with %d roles of Replace: a manager may replace: %t, error %v; want %t", test.mode,
 				len(test.objects), got, err, test.want)
+		}
+	}
+}
+
+// The manager may still run in Replace after the spec was changed: it has attached the volumes of pods.
+func TestTheVolumesOfPodsAreMarkedAsLongAsAManagerMayReplace(t *testing.T) {
+	state := &volumesv1alpha1.NodeVolumeState{ObjectMeta: with("node-a")}
+	state.Status.Protocol.ObservedUID = state.UID
+	state.Spec.Attachments = []volumesv1alpha1.NodeAttachment{{VolumeName: "v", AttachmentUID: "uid-1",
+		State: volumesv1alpha1.AttachmentAttached}}
+	state.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "uid-1", InUse: true,
+		PublishedBy: volumesv1alpha1.PublisherKubelet}}
+	role := &rbacv1.ClusterRole{ObjectMeta: with("hawser-replace")}
+	vm := &volumesv1alpha1.VolumeManager{Spec: volumesv1alpha1.VolumeManagerSpec{AttachMode: volumesv1alpha1.AttachCoexist}}
+	for want, objects := range map[string][]client.Object{"1": {state, role}, "0": {state}} {
+		m := newMeanwhile(t, objects...)
+		m.guards, m.Kinds = guards{m.Cache}, Kinds{mutating: true} // everything is served
+		if u, err := m.findUsed(t.Context(), vm); err != nil || u.marked() != want {
+			t.Errorf("mark with %d objects, a pod's volume among them: %s, error %v; want %s", len(objects), u.marked(), err,
+				want)
+		}
+	}
+}
+
+func TestWithoutAnAnswerOrAKindItIsNotKnownWhatIsInUse(t *testing.T) {
+	vm := &volumesv1alpha1.VolumeManager{Spec: volumesv1alpha1.VolumeManagerSpec{AttachMode: volumesv1alpha1.AttachCoexist}}
+	m := newMeanwhile(t)
+	m.guards, m.Kinds = guards{m.Cache}, Kinds{mutating: true}
+	m.optional = []*optional{{kind: stateKind, definition: "nodevolumestates.volumes.hawser.io"}}
+	if u, err := m.findUsed(t.Context(), vm); err != nil || u.known || u.nothing() {
+		t.Errorf("use without the kind of node states: %+v, error %v; want that it is not known", u, err)
+	}
+	down := errors.New("the API server is away")
+	m.Cache = cacheOfReader{reader: interceptor.NewClient(m.live, interceptor.Funcs{
+		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return down
+		},
+	})}
+	if may, err := m.mayReplace(t.Context(), vm); !errors.Is(err, down) {
+		t.Errorf("role of Replace without an answer: a manager may replace %t, error %v; want %v", may, err, down)
+	}
+}
+
+func TestARemovalIsFinishedForTheVolumeManagerThatWasDeleted(t *testing.T) {
+	vm := &volumesv1alpha1.VolumeManager{ObjectMeta: with("cluster", volumesv1alpha1.RemovalFinalizer)}
+	later := vm.DeepCopy()
+	later.UID = "later"
+	for name, c := range map[string]struct {
+		there []client.Object
+		want  bool
+	}{
+		"there, with its finalizer": {[]client.Object{vm}, false},
+		"gone":                      {nil, true},
+		"another one by now":        {[]client.Object{later}, true},
+	} {
+		m := newMeanwhile(t, c.there...)
+		if got, err := (remover{m.Reconciler}).isFinished(t.Context(), vm); got != c.want || err != nil {
+			t.Errorf("removal of a VolumeManager that is %s: finished %t, error %v; want %t", name, got, err, c.want)
+		}
+	}
+}
+
+func TestEveryPageOfWhatHawserWroteIsCleaned(t *testing.T) {
+	var attachments []client.Object
+	for _, name := range []string{"a", "b", "c"} {
+		attachments = append(attachments, &storagev1.VolumeAttachment{ObjectMeta: with(name,
+			volumesv1alpha1.ForcedAwayFinalizer)})
+	}
+	m := newMeanwhile(t, attachments...)
+	if err := (traces{client: m.Client, live: controllertest.Paged{Reader: m.live}}).releaseAttachments(
+		t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, attachment := range attachments {
+		if got := read(m, attachment).GetFinalizers(); len(got) > 0 {
+			t.Errorf("finalizers of attachment %s: %q, want none", attachment.GetName(), got)
 		}
 	}
 }

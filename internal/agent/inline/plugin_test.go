@@ -7,6 +7,7 @@ package inline
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,6 +23,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -369,14 +371,15 @@ func (m withMount) Table() (*mount.Table, error) { return mount.NewTable([]mount
 func TestARepeatedCallIsAnsweredByTheMountNotByTheRecord(t *testing.T) {
 	for name, c := range map[string]struct {
 		minor   int
+		pod     types.UID
 		refused bool
-	}{"the volume": {1, false}, "another mount": {2, true}} {
+	}{"the volume": {1, "uid-1", false}, "another mount": {2, "uid-1", true}, "that of another pod": {1, "uid-0", true}} {
 		n := newNode(t, intents{cached: intentWith(nil)})
 		if err := os.MkdirAll(filepath.Join(n.Paths.Root, "binds"), 0o700); err != nil {
 			t.Fatal(err)
 		}
 		target := strings.Replace(podTarget, "/var/lib/kubelet", n.Paths.Kubelet, 1)
-		bind := record.PodBind{Target: target, Pod: record.PodReference{UID: "uid-1"}, Source: "7:1/",
+		bind := record.PodBind{Target: target, Pod: record.PodReference{UID: c.pod}, Source: "7:1/",
 			Intent: volumesv1alpha1.IntentReference{Namespace: "shop", Name: "data"}}
 		if err := n.Pods.Add(bind, false); err != nil {
 			t.Fatal(err)
@@ -386,5 +389,82 @@ func TestARepeatedCallIsAnsweredByTheMountNotByTheRecord(t *testing.T) {
 		if (status.Code(err) == codes.FailedPrecondition) != c.refused || !c.refused && err != nil {
 			t.Errorf("repeated call with %s at the target: error %v, want that it is refused: %t", name, err, c.refused)
 		}
+	}
+}
+
+// stuck is a node with one mount that cannot be unmounted.
+type stuck struct{ withMount }
+
+func (stuck) Unmount(context.Context, string) error { return errBusy }
+
+func TestTheRecordOfAPodStaysWhileItsVolumeIsMounted(t *testing.T) {
+	n := newNode(t, intents{})
+	if err := os.MkdirAll(filepath.Join(n.Paths.Root, "binds"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	target := strings.Replace(podTarget, "/var/lib/kubelet", n.Paths.Kubelet, 1)
+	bind := record.PodBind{Target: target, Pod: record.PodReference{UID: "uid-1"}, VolumeName: "vol", Source: "7:1/"}
+	if err := n.Pods.Add(bind, false); err != nil {
+		t.Fatal(err)
+	}
+	n.Released = func(volume string) { t.Errorf("volume %s is released while it is mounted", volume) }
+	for minor, busy := range map[int]bool{1: true, 2: false} { // what is of another volume is not unmounted at all
+		n.Mounts = stuck{withMount{Entry: mount.Entry{ID: 1, Path: target, Root: "/", Major: 7, Minor: minor}}}
+		err := n.unpublish(t.Context(), target)
+		if _, recorded := n.Pods.Get(target); err == nil || errors.Is(err, errBusy) != busy || !recorded {
+			t.Errorf("unpublishing where 7:%d stays mounted: error %v, recorded %t; want one and the record, tried: %t", minor,
+				err, recorded, busy)
+		}
+	}
+}
+
+func TestWhatAnEarlierPodHasIsNotTakenForThePods(t *testing.T) {
+	n := newNode(t, intents{})
+	if err := os.MkdirAll(filepath.Join(n.Paths.Root, "binds"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	target := strings.Replace(podTarget, "/var/lib/kubelet", n.Paths.Kubelet, 1)
+	bind := record.PodBind{Target: target, Directory: target, VolumeName: "vol", Selector: "app=db",
+		Pod: record.PodReference{Namespace: "shop", Name: "web", UID: "uid-0"}}
+	if err := n.Pods.Add(bind, false); err != nil {
+		t.Fatal(err)
+	}
+	directory := mount.Entry{ID: 1, Path: target, Root: "/", FSType: "tmpfs", Source: "volumes.hawser.io"}
+	n.Mounts = withMount{Entry: directory}
+	for uid, same := range map[types.UID]bool{"uid-0": true, "uid-1": false} {
+		r := request{target: target, selector: labels.SelectorFromSet(labels.Set{"app": "db"}), pod: bind.Pod}
+		r.pod.UID = uid
+		if there, err := (directories{n.Plugin}).there(r); there != same || (err == nil) != same {
+			t.Errorf("directory of pod uid-0 for pod %s: there %t, error %v; want it there: %t", uid, there, err, same)
+		}
+		if used := (&wait{Plugin: n.Plugin, request: r}).usedByAnother("vol"); used == same {
+			t.Errorf("volume of pod uid-0 is used by another than pod %s: %t, want %t", uid, used, !same)
+		}
+	}
+}
+
+// going is a node with one mount that is gone once it is opened.
+type going struct {
+	withMount
+	opened *bool
+}
+
+func (g going) OpenMount(context.Context, string) (*os.File, error) {
+	*g.opened = true
+	return os.Open(os.DevNull)
+}
+
+func (g going) Table() (*mount.Table, error) {
+	if *g.opened {
+		return mount.NewTable(nil), nil
+	}
+	return g.withMount.Table()
+}
+
+func TestAPublicationThatGoesAsItIsOpenedIsNotBound(t *testing.T) {
+	n, opened := newNode(t, intents{}), false
+	n.Mounts = going{withMount{Entry: mount.Entry{ID: 1, Path: "/published", Root: "/", Major: 7, Minor: 1}}, &opened}
+	if file, err := n.open(t.Context(), "/published", "7:1/"); !errors.Is(err, errGone) {
+		t.Errorf("publication that is gone once it is opened: file %v, error %v; want %v", file, err, errGone)
 	}
 }

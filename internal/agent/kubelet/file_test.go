@@ -123,6 +123,23 @@ func TestAFileWithoutUsesIsBelievedRatherThanTheAPI(t *testing.T) {
 	}
 }
 
+func TestTheUsesOfTheAPIAreTakenWhereTheFileHasNone(t *testing.T) {
+	nvs := &volumesv1alpha1.NodeVolumeState{}
+	nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "uid-1",
+		PublishedBy: volumesv1alpha1.PublisherKubelet}, {VolumeName: "w", PublishedBy: volumesv1alpha1.PublisherAgent}}
+	for name, has := range map[string]func(*filed){
+		"missing":    func(*filed) {},
+		"unreadable": func(f *filed) { f.has("{") },
+	} {
+		f := newFiled(t)
+		has(f)
+		if f.Recover(nvs); len(f.Last.Uses) != 1 || f.Last.Uses["v"].AttachmentUID != "uid-1" {
+			t.Errorf("uses after a restart with a file that is %s: %v, want that of volume v, as the API has it", name,
+				f.Last.Uses)
+		}
+	}
+}
+
 func TestAnotherBootHasNothingMountedOfAnEarlierOne(t *testing.T) {
 	before := map[string]TrackedUse{
 		"recorded": {

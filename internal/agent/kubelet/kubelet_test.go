@@ -272,3 +272,25 @@ func TestARecordThatIsNoFileBlocksNothing(t *testing.T) {
 		t.Error("use of volume a with a directory in its record's place: none, want one")
 	}
 }
+
+func TestWhatChangesBeforeADirectoryIsWatchedIsSeen(t *testing.T) {
+	h := newHost(t)
+	dir, links := h.pod("p", "pv-a"), h.path("pods/p/volumeDevices/kubernetes.io~csi")
+	h.record(dir, "a")
+	h.write(filepath.Join(links, "pv-c"), "")
+	signs := FindSigns(h.dir, mount.NewTable(nil), nil, func(watched string) error {
+		if watched == dir {
+			h.record(dir, "b")
+		} else {
+			h.write(filepath.Join(links, "pv-d"), "")
+		}
+		return nil
+	})
+	var found []string
+	for _, s := range signs {
+		found = append(found, s.Handle+s.PersistentVolume)
+	}
+	if want := []string{"bpv-a", "pv-c", "pv-d"}; !slices.Equal(found, want) {
+		t.Errorf("signs in directories that change until they are watched: %q, want %q", found, want)
+	}
+}

@@ -41,6 +41,10 @@ func TestAReportProvesOnWhichAttachmentTheKubeletHasMountedAVolume(t *testing.T)
 			state: volumesv1alpha1.AttachmentAttached, uid: "uid-1", later: &TrackedUse{
 				AttachmentUID: "uid-1", Life: []string{"record 1"}, StageWritten: "2", Mounts: []string{"/stage"},
 			}},
+		{name: "nor what is of another attachment since", use: seenWritten("1", "/stage"),
+			state: volumesv1alpha1.AttachmentAttached, uid: "uid-1", later: &TrackedUse{
+				AttachmentUID: "uid-2", Life: []string{"record 1"}, StageWritten: "1", Mounts: []string{"/stage"},
+			}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			o := NewObserver(ObserverOptions{})

@@ -7,19 +7,25 @@ package report
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/record"
+	"github.com/hawser-io/hawser/internal/controller/controllertest"
 )
 
 // reporting is an API server in which a report arrives just after the agent has read.
@@ -52,6 +58,49 @@ func TestAReportThatComesWhileTheAgentLooksForARestoreIsNoRestore(t *testing.T) 
 	a.Live = &reporting{report: func(nvs *volumesv1alpha1.NodeVolumeState) { a.Writer.succeeded(nvs, nil, true, 0) }}
 	if err := a.CheckRestored(t.Context()); err != nil {
 		t.Errorf("checking whether node state was restored: error %v, want none", err)
+	}
+}
+
+func TestWithoutAnAnswerAboutTheLeaseNothingIsKnownOfARestore(t *testing.T) {
+	down := errors.New("the API server is away")
+	api := fake.NewClientBuilder().WithScheme(controllertest.Scheme()).
+		WithObjects(&volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "state"}}).Build()
+	s := NewSession(SessionOptions{NodeName: "n", Writer: NewWriter(clock.RealClock{}, logr.Discard()),
+		Live: interceptor.NewClient(api, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch,
+			key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if _, lease := o.(*coordinationv1.Lease); lease {
+				return down
+			}
+			return c.Get(ctx, key, o, opts...)
+		}})})
+	s.Persisted = record.LastReport{Schema: record.Schema, UID: "state"}
+	if err := s.CheckRestored(t.Context()); !errors.Is(err, down) {
+		t.Errorf("checking for a restore without an answer about the Lease: error %v, want %v", err, down)
+	}
+}
+
+func TestALeaseThatWasRenewedMeanwhileIsNotRenewed(t *testing.T) {
+	now := clocktesting.NewFakeClock(time.Unix(1000, 0))
+	api := fake.NewClientBuilder().WithScheme(controllertest.Scheme()).Build()
+	var machines []*Session
+	for range 2 {
+		machines = append(machines, NewSession(SessionOptions{NodeName: "n", Clock: now, Log: logr.Discard(),
+			Writer: NewWriter(now, logr.Discard()), Live: controllertest.Strict(t, api)}))
+		if err := machines[len(machines)-1].writeLease(t.Context(), true, record.LastReport{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := machines[0].writeLease(t.Context(), false, record.LastReport{}); !apierrors.IsConflict(err) {
+		t.Errorf("renewing a Lease that another machine has taken over: error %v, want a conflict", err)
+	}
+}
+
+func TestOnlyTheStateThatTheDiskNamesGetsTheFirstReport(t *testing.T) {
+	for uid, want := range map[types.UID]bool{"state": true, "later": false} {
+		err := requireState("state")(&volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{UID: uid}})
+		if (err == nil) != want {
+			t.Errorf("first report to the state %s: error %v, want none: %t", uid, err, want)
+		}
 	}
 }
 

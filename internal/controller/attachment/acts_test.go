@@ -176,6 +176,15 @@ func liveAttachment(t *testing.T, c *Controller, name string) *storagev1.VolumeA
 	return va
 }
 
+// remove deletes the object as another client does.
+func remove(t *testing.T, c *Controller, o client.Object) {
+	t.Helper()
+	uid := o.GetUID()
+	if err := c.Client.Delete(t.Context(), o, client.Preconditions{UID: &uid}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestAnActThatTheAPIServerDoesNotAnswerFailsAndWritesNothingMore(t *testing.T) {
 	type act func(ctx context.Context, c *Controller, f *decision.Facts, n *decision.Node) error
 	shared, intent := persistentVolume(), intentNamed("i").Object
@@ -187,6 +196,7 @@ func TestAnActThatTheAPIServerDoesNotAnswerFailsAndWritesNothingMore(t *testing.
 	released := entryIn(reported("a"), volumesv1alpha1.AttachmentDetaching, "1", volumesv1alpha1.EvidenceAgentReleased)
 	forcedAway := usedIn(entryIn(reported("a"), volumesv1alpha1.AttachmentDetaching, "1",
 		volumesv1alpha1.EvidenceOutOfServiceTaint), "1")
+	begun, other := ofAnotherVolume()
 	toB, fromB := exclusive.Lock{Holder: "b"}, exclusive.Lock{Holder: "a", MovedFrom: "b"}
 	goneUser := exclusive.Lock{Holder: "b", User: exclusive.User{Namespace: "default", Name: "gone", UID: "gone"}}
 
@@ -251,6 +261,12 @@ func TestAnActThatTheAPIServerDoesNotAnswerFailsAndWritesNothingMore(t *testing.
 			func(f *decision.Facts, n *decision.Node) {
 				f.Replace, n.State.Looked = true, true
 			}, del},
+		{"delete what names another volume by now", []client.Object{released, begun, other, nodeNamed("a")}, nil, del},
+		{"discard what names another volume by now", []client.Object{reported("a"), begun, other}, nil,
+			func(ctx context.Context, c *Controller, f *decision.Facts, n *decision.Node) error {
+				return c.discard(ctx, f,
+					decision.Step{Act: decision.MarkDetaching, Node: n, Attachment: &n.Attachments[0]})
+			}},
 		{"look before a forced detach", []client.Object{forcedAway, attachedTo("va-1", "1")}, nil, del},
 		{"hold the name",
 			[]client.Object{forcedAway, attachedTo("va-1", "1")}, func(_ *decision.Facts, n *decision.Node) {
@@ -287,6 +303,10 @@ func TestAnActThatTheAPIServerDoesNotAnswerFailsAndWritesNothingMore(t *testing.
 		}, func(ctx context.Context, c *Controller, f *decision.Facts, _ *decision.Node) error {
 			return c.finishMove(ctx, f)
 		}},
+		{"release where no agent is heard", []client.Object{intent, reported("a")}, nil,
+			func(ctx context.Context, c *Controller, f *decision.Facts, n *decision.Node) error {
+				return c.releaseUnheard(ctx, f, n, n.Leaving)
+			}},
 		{"release", []client.Object{intent}, nil,
 			func(ctx context.Context, c *Controller, _ *decision.Facts, n *decision.Node) error {
 				return c.release(ctx, n, n.Leaving)

@@ -124,9 +124,7 @@ func TestAnAttachmentIsChangedOnlyAsItWasDecidedOn(t *testing.T) {
 			}
 		}, false},
 		{"it was deleted meanwhile", func(t *testing.T, c *Controller) {
-			if err := c.Client.Delete(t.Context(), liveAttachment(t, c, "va-1")); err != nil {
-				t.Fatal(err)
-			}
+			remove(t, c, liveAttachment(t, c, "va-1"))
 		}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -237,9 +237,7 @@ func TestAVolumeIsNotUsedOnOneNodeWhileItIsAttachedToAnother(t *testing.T) {
 			}
 			c, _ := over(t, objects...)
 			if test.elsewhere != nil {
-				if err := c.Client.Delete(t.Context(), test.elsewhere); err != nil {
-					t.Fatal(err)
-				}
+				remove(t, c, test.elsewhere)
 			}
 			n := on("a", wanted("i"), va("1", "held", "attached"))
 			f := &decision.Facts{Volume: "v", Exclusive: true, AttachRequired: true, Lock: lockOn("a"),

@@ -214,9 +214,7 @@ func TestTheLockDoesNotGoToAnotherNodeWhileItsUserIsThere(t *testing.T) {
 	if taken, err := c.takeLock(t.Context(), f, n); taken || err != nil {
 		t.Fatalf("lock of volume v, whose user x exists, for node b: taken %t, error %v; want neither", taken, err)
 	}
-	if err := c.Client.Delete(t.Context(), stored(user)[0]); err != nil {
-		t.Fatal(err)
-	}
+	remove(t, c, stored(user)[0])
 	n.Wait = nil
 	if taken, err := c.takeLock(t.Context(), f, n); !taken || err != nil {
 		t.Fatalf("lock of volume v, whose user x is gone, for node b: taken %t, error %v; want taken", taken, err)

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/controllertest"
 	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/test/apiserver"
 )
@@ -71,7 +72,7 @@ func TestTheResultOfAnExpansionIsWrittenToTheClaim(t *testing.T) {
 			cl := fake.NewClientBuilder().WithScheme(apiserver.Scheme()).
 				WithObjects(claim, pv, state).WithStatusSubresource(claim).
 				WithIndex(state, index.Volume, func(client.Object) []string { return []string{name} }).Build()
-			controller := &Controller{Client: cl}
+			controller := &Controller{Client: controllertest.Strict(t, cl)}
 			reconcile := func() *corev1.PersistentVolumeClaim {
 				now := &corev1.PersistentVolumeClaim{}
 				if err := cl.Get(t.Context(), client.ObjectKeyFromObject(claim), now); err != nil {

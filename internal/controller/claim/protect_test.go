@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/controllertest"
 	"github.com/hawser-io/hawser/test/apiserver"
 )
 
@@ -48,7 +49,7 @@ func bound(t *testing.T, c client.Client, name string) *corev1.PersistentVolumeC
 // TestProtect walks claims through what may come to them, on a real API server.
 func TestProtect(t *testing.T) {
 	_, c := apiserver.Start(t)
-	controller := &Controller{Client: c}
+	controller := &Controller{Client: controllertest.Strict(t, c)}
 	user := func(claim *corev1.PersistentVolumeClaim, leaving bool) []volumesv1alpha1.VolumeAttachmentIntent {
 		i := volumesv1alpha1.VolumeAttachmentIntent{Status: volumesv1alpha1.VolumeAttachmentIntentStatus{ClaimUID: claim.UID}}
 		if leaving {

@@ -8,7 +8,6 @@ package controllertest
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"testing"
 
@@ -17,11 +16,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -48,7 +45,7 @@ type API struct {
 	t testing.TB
 	// Live reads and writes as the API server does.
 	Live client.WithWatch
-	// Client reads from the cache and writes to Live, as a manager's client does.
+	// Client reads from the cache and writes to Live, as a manager's client does. It is Strict.
 	Client client.WithWatch
 
 	mu    sync.Mutex
@@ -60,7 +57,7 @@ func New(t testing.TB, b *fake.ClientBuilder, objects ...client.Object) *API {
 	t.Helper()
 	b.WithIndex(&corev1.Pod{}, "spec.nodeName", nodeOf) // which an API server can select by
 	a := &API{t: t, Live: b.WithObjects(objects...).Build()}
-	a.Client = interceptor.NewClient(a.Live, interceptor.Funcs{
+	a.Client = interceptor.NewClient(Strict(t, a.Live), interceptor.Funcs{
 		Get: func(ctx context.Context, _ client.WithWatch, key client.ObjectKey, o client.Object,
 			opts ...client.GetOption) error {
 			return a.cached().Get(ctx, key, o, opts...)
@@ -71,28 +68,6 @@ func New(t testing.TB, b *fake.ClientBuilder, objects ...client.Object) *API {
 	})
 	a.Sync()
 	return a
-}
-
-// CheckUID does for a delete what an API server does and the fake one does not: an object under the name may be another
-// one by now. A controller deletes nothing by name alone.
-func CheckUID(
-	ctx context.Context, t testing.TB, live client.Reader, o client.Object, opts []client.DeleteOption,
-) error {
-	t.Helper()
-	options := (&client.DeleteOptions{}).ApplyOptions(opts)
-	if options.Preconditions == nil || options.Preconditions.UID == nil {
-		t.Errorf("%T %s is deleted without a UID, want that of the object that was decided on", o, o.GetName())
-		return nil
-	}
-	there := o.DeepCopyObject().(client.Object)
-	if err := live.Get(ctx, client.ObjectKeyFromObject(o), there); err != nil {
-		return err
-	}
-	if there.GetUID() != *options.Preconditions.UID {
-		return apierrors.NewConflict(schema.GroupResource{}, o.GetName(), fmt.Errorf("UID %s is not %s", there.GetUID(),
-			*options.Preconditions.UID))
-	}
-	return nil
 }
 
 func nodeOf(pod client.Object) []string { return []string{pod.(*corev1.Pod).Spec.NodeName} }

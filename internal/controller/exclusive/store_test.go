@@ -36,6 +36,8 @@ type api struct {
 	reads, writes int
 	// first, when not nil, comes before each write.
 	first func() error
+	// down is the error of each read.
+	down error
 }
 
 func newAPI(t *testing.T) *api {
@@ -61,6 +63,9 @@ func newAPI(t *testing.T) *api {
 			a.mu.Lock()
 			a.reads++
 			a.mu.Unlock()
+			if a.down != nil {
+				return a.down
+			}
 			return c.Get(ctx, key, o, opts...)
 		},
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
@@ -144,6 +149,19 @@ func TestOnlyOneOfTwoProcessesTakesALock(t *testing.T) {
 	}
 	if stands, taken := swap(t, other, "v", Lock{}, Lock{Holder: "b"}); taken || stands.Holder != "a" {
 		t.Errorf("lock of volume v, held by node a, for node b: taken %t, stored is %+v; want it refused", taken, stands)
+	}
+}
+
+func TestALockThatCannotBeReadIsNotAFreeOne(t *testing.T) {
+	a := newAPI(t)
+	a.down = errors.New("the API server is away")
+	s, seen := process(a)
+	if lock, err := s.Read(t.Context(), "v"); !errors.Is(err, a.down) {
+		t.Errorf("lock of volume v: %+v, error %v; want %v", lock, err, a.down)
+	}
+	seen.seen = nil // so that the cache has no answer either
+	if lock, err := s.Known(t.Context(), "v"); !errors.Is(err, a.down) {
+		t.Errorf("known lock of volume v: %+v, error %v; want %v", lock, err, a.down)
 	}
 }
 

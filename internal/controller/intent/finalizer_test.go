@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/controllertest"
 	"github.com/hawser-io/hawser/internal/status"
 )
 
@@ -229,5 +230,5 @@ func over(
 	if live != nil {
 		reader.WithObjects(live.DeepCopy())
 	}
-	return &Controller{Client: cache.Build(), Reader: reader.Build()}
+	return &Controller{Client: controllertest.Strict(t, cache.Build()), Reader: reader.Build()}
 }

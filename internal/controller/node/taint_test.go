@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package node
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -116,6 +117,21 @@ func TestATaintIsRecordedOnceAndContradictedOnce(t *testing.T) {
 					c.event)
 			}
 		})
+	}
+}
+
+func TestATaintIsNotGoneWhereNodeOrLeaseCannotBeRead(t *testing.T) {
+	for _, down := range []string{"get *v1.Node", "get *v1.Lease"} {
+		before := recorded("down", handshake.Renewal(second(1)), true)
+		untainted := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+		w := over(t, []client.Object{before, untainted}, []client.Object{before, untainted, second(3)})
+		w.down = down
+		if _, err := w.recordTaint(t.Context(), before); !errors.Is(err, errDown) {
+			t.Errorf("recording the taint of node n without an answer to %s: error %v, want %v", down, err, errDown)
+		}
+		if record := w.state(t, "n").Status.Node.OutOfService; record == nil || record.Contradicted == nil {
+			t.Errorf("record of the taint without an answer to %s: %+v, want it as it was", down, record)
+		}
 	}
 }
 

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/controllertest"
 	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
@@ -91,7 +92,7 @@ func over(t *testing.T, cached, live []client.Object) *world {
 		}
 		return errDown
 	}
-	through := interceptor.NewClient(w.live, interceptor.Funcs{
+	through := interceptor.NewClient(controllertest.Strict(t, w.live), interceptor.Funcs{
 		Get: func(ctx context.Context, _ client.WithWatch, key client.ObjectKey, o client.Object,
 			opts ...client.GetOption) error {
 			return cache.Get(ctx, key, o, opts...)

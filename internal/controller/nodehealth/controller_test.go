@@ -39,7 +39,7 @@ func holding(t *testing.T, objects ...client.Object) client.Client {
 	if err := index.Register(t.Context(), indexer{b}); err != nil {
 		t.Fatal(err)
 	}
-	return b.Build()
+	return controllertest.Strict(t, b.Build())
 }
 
 const driverName = "d.example.com"
@@ -130,7 +130,7 @@ func TestTheCSINodeOfANodeThatIsCreatedAgainIsComparedAtOnce(t *testing.T) {
 	if !registeredAgain.Create(event.CreateEvent{Object: again}) {
 		t.Error("creation of the CSINode of node n: no reconcile, want one")
 	}
-	if err := c.Client.Delete(t.Context(), node); err != nil {
+	if err := c.Client.Delete(t.Context(), node, client.Preconditions{UID: &node.UID}); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Client.Create(t.Context(), again); err != nil {
@@ -197,4 +197,25 @@ func TestOfANodeThatIsOutOfReachAnotherOneWithItsAttachmentIsReported(t *testing
 	c := &Controller{Client: holding(t, nvs, va, node, other)}
 	expectCondition(t, reconcileNode(t, c), volumesv1alpha1.ConditionAttachmentsHealthy, metav1.ConditionFalse,
 		volumesv1alpha1.ReasonNodeRenamed)
+}
+
+func TestNothingIsReportedOfAnotherAttachmentThanThatOfTheEntry(t *testing.T) {
+	for name, change := range map[string]func(va *storagev1.VolumeAttachment, other *volumesv1alpha1.NodeVolumeState){
+		"it has the name of the entry's": func(va *storagev1.VolumeAttachment, _ *volumesv1alpha1.NodeVolumeState) {
+			va.UID, va.Annotations[volume.NodeIDAnnotation] = "later", "i-2"
+		},
+		"another node uses the volume by it": func(_ *storagev1.VolumeAttachment, other *volumesv1alpha1.NodeVolumeState) {
+			other.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "other", InUse: true}}
+		},
+	} {
+		nvs, va, node := attached()
+		nvs.Status.Conditions = []metav1.Condition{{Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionUnknown,
+			Reason: volumesv1alpha1.ReasonAgentUnreachable, LastTransitionTime: metav1.NewTime(time.Now())}}
+		other := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "new"}}
+		change(va, other)
+		after := reconcileNode(t, &Controller{Client: holding(t, nvs, va, node, other)})
+		if c := own(after); c != nil {
+			t.Errorf("condition of node n, where %s: %+v, want none", name, c)
+		}
+	}
 }

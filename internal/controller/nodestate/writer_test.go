@@ -137,6 +137,19 @@ func TestAfterAConflictEveryCheckRunsAgainOnAFreshRead(t *testing.T) {
 	}
 }
 
+func TestAStateThatCannotBeReadIsNotAMissingOne(t *testing.T) {
+	w, c := writer(t, nil)
+	down := errors.New("the API server is away")
+	w.Reader = interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
+		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return down
+		},
+	})
+	if nvs, err := w.ReadState(t.Context(), node); !errors.Is(err, down) {
+		t.Errorf("state of node %s: %v, error %v; want %v", node, nvs, err, down)
+	}
+}
+
 func TestAWriterOfTheStatusDecidesOnLiveReadsAndSendsTheRestBack(t *testing.T) {
 	b := fake.NewClientBuilder().WithScheme(controllertest.Scheme()).
 		WithStatusSubresource(&volumesv1alpha1.NodeVolumeState{})

@@ -448,6 +448,40 @@ func TestWhatTheCacheMissesIsReadBeforeAPodIsPlacedAnywhere(t *testing.T) {
 	w.expectPlaced(w.placeStale("web"), "zone=a")
 }
 
+// unanswered are locks that cannot be read.
+type unanswered struct{ error }
+
+func (u unanswered) Known(context.Context, string) (exclusive.Lock, error) {
+	return exclusive.Lock{}, u.error
+}
+
+func TestAPodIsNotPlacedByWhatCannotBeRead(t *testing.T) {
+	down := errors.New("the API server is away")
+	for what, take := range map[string]func(*world){
+		"the lock": func(w *world) { w.controller.Locks = unanswered{down} },
+		"the volume": func(w *world) {
+			w.controller.Client = interceptor.NewClient(w.Client, interceptor.Funcs{
+				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+					opts ...client.GetOption) error {
+					if _, volume := o.(*corev1.PersistentVolume); volume {
+						return down
+					}
+					return c.Get(ctx, key, o, opts...)
+				},
+			})
+		},
+	} {
+		w := newWorld(t, append(append(twoNodes(), bound("data", corev1.ReadWriteOnce, "a")...), gated("web", "data"))...)
+		take(w)
+		_, err := w.controller.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "shop",
+			Name: "web"}})
+		if !errors.Is(err, down) || index.Ungated(w.pod("web")) {
+			t.Errorf("pod web without an answer about %s: error %v, gates %v; want %v and the gate", what, err,
+				w.pod("web").Spec.SchedulingGates, down)
+		}
+	}
+}
+
 func TestAGateIsLiftedOnlyAtTheVersionThatWasDecidedOn(t *testing.T) {
 	w := newWorld(t, append(append(twoNodes(), bound("data", corev1.ReadWriteOnce, "a")...), gated("web", "data"))...)
 	w.Sync()
@@ -544,16 +578,30 @@ func TestWhatANodeStillUsesHoldsTheVolume(t *testing.T) {
 	w.expectPlaced(w.place("web"), "")
 }
 
-func TestWhatWasForcedAwayDoesNotHoldTheVolume(t *testing.T) {
+func TestWhatWasForcedOrDeclaredAwayDoesNotHoldTheVolume(t *testing.T) {
 	const name = "kubernetes.io/csi/" + testDriver + "^data"
-	state := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "node-a", UID: "state"}}
-	state.Status.Protocol.ObservedUID = state.UID
-	state.Spec.Attachments = []volumesv1alpha1.NodeAttachment{{VolumeName: name, AttachmentUID: "attachment",
-		State: volumesv1alpha1.AttachmentDetaching, Evidence: &volumesv1alpha1.DetachEvidence{
-			Type: volumesv1alpha1.EvidenceOutOfServiceTaint}}}
-	state.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: name, InUse: true}}
-	w := newWorld(t, append(append(twoNodes(), bound("data", corev1.ReadWriteOnce)...), gated("web", "data"), state)...)
-	w.expectPlaced(w.place("web"), "")
+	for how, away := range map[string]func(*volumesv1alpha1.NodeVolumeState){
+		"forced": func(state *volumesv1alpha1.NodeVolumeState) {
+			state.Spec.Attachments[0].Evidence = &volumesv1alpha1.DetachEvidence{
+				Type: volumesv1alpha1.EvidenceOutOfServiceTaint}
+		},
+		"declared": func(state *volumesv1alpha1.NodeVolumeState) {
+			state.Spec.Attachments[0].DetachedTime = ptr.To(metav1.Now())
+			state.Annotations = map[string]string{volumesv1alpha1.DeclaredReleasedPrefix + "attachment": "it is off"}
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			state := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "node-a", UID: "state"}}
+			state.Status.Protocol.ObservedUID = state.UID
+			state.Spec.Attachments = []volumesv1alpha1.NodeAttachment{{VolumeName: name, AttachmentUID: "attachment",
+				State: volumesv1alpha1.AttachmentDetaching}}
+			state.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: name, InUse: true}}
+			away(state)
+			w := newWorld(t, append(append(twoNodes(), bound("data", corev1.ReadWriteOnce)...), gated("web", "data"),
+				state)...)
+			w.expectPlaced(w.place("web"), "")
+		})
+	}
 }
 
 func TestTheLimitOfADriverIsCountedByItsAttachments(t *testing.T) {
@@ -577,6 +625,9 @@ func TestTheLimitOfADriverIsCountedByItsAttachments(t *testing.T) {
 	gone.DeletionTimestamp, gone.Finalizers = ptr.To(metav1.Now()), []string{volumesv1alpha1.ForcedAwayFinalizer}
 	w = newWorld(t, append(slices.Clone(objects), gone)...)
 	w.expectPlaced(w.place("web"), "")
+	gone.Spec.Source.PersistentVolumeName = ptr.To("pv-data") // the pod's own volume has to be attached again
+	w = newWorld(t, append(slices.Clone(objects), gone, attachment("4", testDriver, "pv-4"))...)
+	w.expectPlaced(w.place("web"), "host!node-a")
 }
 
 func TestAPodNamesAnIntentOfItsNamespace(t *testing.T) {

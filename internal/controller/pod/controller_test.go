@@ -9,11 +9,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -30,6 +32,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/controllertest"
 	"github.com/hawser-io/hawser/internal/controller/index"
 )
 
@@ -78,7 +81,7 @@ func holding(t *testing.T, objects ...client.Object) (client.WithWatch, calls) {
 	if err := index.Register(t.Context(), indexer{b}); err != nil {
 		t.Fatal(err)
 	}
-	return b.Build(), counts
+	return controllertest.Strict(t, b.Build()), counts
 }
 
 func lengthOf(l client.ObjectList) int {
@@ -199,6 +202,82 @@ func TestATerminatedPodIsNotReadAgainAndNothingIsDeletedTwice(t *testing.T) {
 	}
 }
 
+func TestNothingIsDecidedOnWhatCannotBeRead(t *testing.T) {
+	down := errors.New("the API server is away")
+	for _, what := range []client.Object{&corev1.Node{}, &storagev1.CSIDriver{}} {
+		w := newWorld()
+		cache, did := holding(t, append(w.objects(), w.stands(w.pod.UID))...)
+		silent := interceptor.NewClient(cache, interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+				opts ...client.GetOption) error {
+				if reflect.TypeOf(o) == reflect.TypeOf(what) {
+					return down
+				}
+				return c.Get(ctx, key, o, opts...)
+			},
+		})
+		live, _ := holding(t, w.pod)
+		c, _, _ := between(silent, live)
+		if _, err := c.Reconcile(t.Context(), w.request()); !errors.Is(err, down) || did["delete"]+did["create"] > 0 {
+			t.Errorf("pod p without an answer about a %T: error %v, %d deletes, %d creates; want %v and neither", what, err,
+				did["delete"], did["create"], down)
+		}
+	}
+}
+
+func TestAnIntentWhoseDeletionIsRefusedIsDeletedLater(t *testing.T) {
+	w := newWorld()
+	intent := w.stands("uid-1")
+	cache, did := holding(t, intent)
+	refuse := apierrors.NewServiceUnavailable("away")
+	refusing := interceptor.NewClient(cache, interceptor.Funcs{
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			if refuse != nil {
+				return refuse
+			}
+			return c.Delete(ctx, o, opts...)
+		},
+	})
+	live, _ := holding(t)
+	c, recorder, _ := between(refusing, live)
+	if _, err := c.Reconcile(t.Context(), w.request()); err == nil {
+		t.Error("the deletion of an intent is refused: no error, want one, which retries")
+	}
+	refuse = nil
+	pass(t, c, recorder, w.request())
+	if did["delete"] != 1 {
+		t.Errorf("%d intents were deleted after a refusal, want 1", did["delete"])
+	}
+}
+
+func TestAnIntentThatWasCreatedAgainIsNotDeletedForItsPredecessor(t *testing.T) {
+	w := newWorld()
+	later := w.stands("uid-1")
+	earlier := later.DeepCopy()
+	later.UID, earlier.UID = "later", "earlier"
+	cache, did := holding(t, later)
+	c, _, _ := between(cache, cache)
+	if err := c.delete(t.Context(), []*volumesv1alpha1.VolumeAttachmentIntent{earlier}); err != nil || did["delete"] > 0 {
+		t.Errorf("%d intents were deleted, error %v; want none: the one that was decided on is gone", did["delete"], err)
+	}
+}
+
+func TestAnIntentOfAnotherPodUnderTheNameIsAProblem(t *testing.T) {
+	w := newWorld()
+	for uid, taken := range map[types.UID]bool{w.pod.UID: false, "another": true} {
+		intent := w.wish()
+		there := intent.DeepCopy()
+		there.OwnerReferences[0].UID = uid
+		there.Labels[volumesv1alpha1.PodUIDLabel] = string(uid)
+		cache, _ := holding(t, there)
+		c, _, _ := between(cache, cache)
+		if p, err := c.createOne(t.Context(), intent); (p != nil) != taken || err != nil {
+			t.Errorf("intent of pod %s, where that of pod %s has the name: problem %v, error %v; want one: %t", w.pod.UID,
+				uid, p, err, taken)
+		}
+	}
+}
+
 func TestAProblemIsReportedOnceAndAgainWhileItLasts(t *testing.T) {
 	w := newWorld()
 	cache, did := holding(t, w.pod, w.node)
@@ -246,7 +325,7 @@ func TestAProblemThatOnlyTheCacheHasIsNotReported(t *testing.T) {
 		client.InNamespace("ns")); err != nil {
 		t.Fatal(err)
 	}
-	if err := cache.Delete(t.Context(), w.claim); err != nil {
+	if err := cache.Delete(t.Context(), w.claim, client.Preconditions{UID: &w.claim.UID}); err != nil {
 		t.Fatal(err)
 	}
 	c.Reader = cache

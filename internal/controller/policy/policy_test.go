@@ -66,7 +66,11 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 			return c.answer(o)
 		},
 		Delete: func(_ context.Context, _ client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			c.count((&client.DeleteOptions{}).ApplyOptions(opts).DryRun)
+			options := (&client.DeleteOptions{}).ApplyOptions(opts)
+			c.count(options.DryRun)
+			if p := options.Preconditions; p == nil || p.UID == nil || p.ResourceVersion == nil {
+				t.Errorf("%T %s is deleted with the preconditions %v, want UID and version", o, o.GetName(), p)
+			}
 			if c.deletes != nil {
 				return c.deletes()
 			}
@@ -275,6 +279,14 @@ func TestMutatingPoliciesAreCheckedWhereTheAPIServerHasThem(t *testing.T) {
 	}
 }
 
+// refusing refuses deletes.
+type refusing struct {
+	client.Client
+	err error
+}
+
+func (r refusing) Delete(context.Context, client.Object, ...client.DeleteOption) error { return r.err }
+
 func TestTheHoldIsTriedOnAnAttachmentThatIsHeld(t *testing.T) {
 	held := attachment()
 	held.Name = "held"
@@ -285,4 +297,11 @@ func TestTheHoldIsTriedOnAnAttachmentThatIsHeld(t *testing.T) {
 	c.expect("where a held attachment could be deleted", hold)
 	c.deletes = func() error { return apierrors.NewNotFound(schema.GroupResource{}, "held") }
 	c.expect("where it is gone", "")
+	c.deletes = func() error { return apierrors.NewConflict(schema.GroupResource{}, "held", nil) }
+	c.expect("where it has changed", "")
+	another := apierrors.NewForbidden(schema.GroupResource{}, "held", errors.New("ValidatingAdmissionPolicy 'other'"))
+	if err := tryHold(t.Context(), trial{reader: c.Client, dryRun: refusing{c.checker.dryRun, another},
+		names: []string{hold}}); err == nil {
+		t.Error("the deletion of a held attachment is refused by another policy: no error, want one")
+	}
 }

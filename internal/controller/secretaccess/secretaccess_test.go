@@ -75,15 +75,7 @@ func newFixture(t *testing.T, objects ...client.Object) *fixture {
 	nvs := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "node", UID: "state"}}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}
 	f.api = controllertest.New(t, builder, append(objects, nvs, node)...)
-	checked := interceptor.NewClient(f.api.Client, interceptor.Funcs{
-		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			if err := controllertest.CheckUID(ctx, t, f.api.Live, o, opts); err != nil {
-				return err
-			}
-			return c.Delete(ctx, o, opts...)
-		},
-	})
-	f.c = &Controller{Client: checked, Reader: f.api.Live, Events: f.events}
+	f.c = &Controller{Client: f.api.Client, Reader: f.api.Live, Events: f.events}
 	return f
 }
 

@@ -128,6 +128,50 @@ func TestWhatIsNotAttachedIsNotListed(t *testing.T) {
 	}
 }
 
+func TestAVolumeThatIsUnlistedBetweenTheReadsIsNotListedAgain(t *testing.T) {
+	w, c := writer(t, nil, []string{"vol"}, nil, entry("vol", volumesv1alpha1.AttachmentAttached))
+	first := true
+	w.Reader = interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
+			err := c.Get(ctx, key, o, opts...)
+			if !first || err != nil {
+				return err
+			}
+			first = false
+			node, nvs := &corev1.Node{}, &volumesv1alpha1.NodeVolumeState{}
+			if err := errors.Join(c.Get(ctx, key, node), c.Get(ctx, key, nvs)); err != nil {
+				return err
+			}
+			nvs.Spec.Attachments[0].State, node.Status.VolumesAttached = volumesv1alpha1.AttachmentDetaching, nil
+			return errors.Join(c.Update(ctx, nvs), c.Status().Update(ctx, node))
+		},
+	})
+	r, err := w.List(t.Context(), name, "vol")
+	if err != nil || r.Guard != handshake.GuardEntryAttached {
+		t.Errorf("listing volume vol on Node %s, where another leader unlists it meanwhile: %+v, error %v; want guard %s",
+			name, r, err, handshake.GuardEntryAttached)
+	}
+	if m, _ := listed(t, c); len(m) != 0 {
+		t.Errorf("volumes that Node %s lists: %v, want none", name, m)
+	}
+}
+
+func TestANodeThatCannotBeReadIsNotAMissingOne(t *testing.T) {
+	forced := entry("forced", volumesv1alpha1.AttachmentDetaching)
+	forced.Evidence = &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceNodeGone}
+	w, c := writer(t, nil, []string{"forced"}, nil, forced)
+	down := errors.New("the API server is away")
+	w.Reader = interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
+		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return down
+		},
+	})
+	if r, err := w.Unlist(t.Context(), name, "forced"); !errors.Is(err, down) {
+		t.Errorf("unlisting a volume from Node %s, which cannot be read: %+v, error %v; want %v", name, r, err, down)
+	}
+}
+
 func TestWhatTheKubeletUsesStaysListed(t *testing.T) {
 	w, c := writer(t, nil, []string{"vol"}, []string{"vol"}, entry("vol", volumesv1alpha1.AttachmentDetaching))
 	r, err := w.Unlist(t.Context(), name, "vol")

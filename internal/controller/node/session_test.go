@@ -1,0 +1,99 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package node
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+)
+
+// inSession is node a, whose agent has begun a session and whose volume v no other node may use.
+func inSession() *volumesv1alpha1.NodeVolumeState {
+	return stateOf("a", attached("v", "1"), func(nvs *volumesv1alpha1.NodeVolumeState) {
+		nvs.Status.Protocol = volumesv1alpha1.AgentProtocol{ObservedUID: nvs.UID, Session: 3, Reports: 3}
+	})
+}
+
+const listStates = "list *v1alpha1.NodeVolumeStateList"
+
+func TestAVolumeThatAnotherNodeUsesKeepsASessionFromBeingConfirmed(t *testing.T) {
+	used := func(nvs *volumesv1alpha1.NodeVolumeState) {
+		nvs.Status.Protocol.ObservedUID = nvs.UID
+		nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "0", InUse: true}}
+	}
+	for name, c := range map[string]struct {
+		other []func(*volumesv1alpha1.NodeVolumeState)
+		down  string
+		used  bool
+	}{
+		"nothing uses it":          {},
+		"another node uses it":     {[]func(*volumesv1alpha1.NodeVolumeState){used}, "", true},
+		"it was forced away there": {[]func(*volumesv1alpha1.NodeVolumeState){used, forcedAwayEntry}, "", false},
+		"its users are not known":  {nil, listStates, false},
+	} {
+		objects := []client.Object{inSession(), stateOf("b", c.other...)}
+		w := over(t, objects, objects)
+		w.down = c.down
+		conflict, err := w.conflict(t.Context(), inSession())
+		if (conflict != "") != c.used || errors.Is(err, errDown) != (c.down != "") {
+			t.Errorf("conflict of node a where %s: %q, error %v; want one: %t", name, conflict, err, c.used)
+		}
+	}
+}
+
+func TestANodeThatWaitsToBeConfirmedIsWokenWhateverHolds(t *testing.T) {
+	for name, down := range map[string]string{"no agent was heard yet": "", "the states are not known": listStates} {
+		w := over(t, []client.Object{inSession()}, []client.Object{inSession()})
+		w.down = down
+		if _, err := w.confirm(t.Context(), inSession()); errors.Is(err, errDown) != (down != "") {
+			t.Errorf("confirming node a where %s: error %v, want %v only if the list fails", name, err, errDown)
+		}
+		if got := w.state(t, "a").Spec.Protocol.ConfirmedSession; got != 0 {
+			t.Errorf("session of node a where %s: %d is confirmed, want none", name, got)
+		}
+		if _, waits := w.unconfirmed.nodes["a"]; !waits {
+			t.Errorf("node a where %s is not woken when an agent is heard, want that it is", name)
+		}
+	}
+}
+
+func TestOnlyTheAgentOfANodeThatIsKnownToBeGoneIsNotWaitedFor(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	reported := stateOf("a", func(nvs *volumesv1alpha1.NodeVolumeState) {
+		nvs.Status.Protocol = volumesv1alpha1.AgentProtocol{ObservedUID: nvs.UID, Session: 3, Reports: 3}
+	})
+	for name, c := range map[string]struct {
+		objects []client.Object
+		down    error
+		never   bool
+	}{
+		"there":              {[]client.Object{node}, nil, false},
+		"gone":               {nil, nil, true},
+		"not known to be so": {nil, errDown, false},
+	} {
+		w := over(t, c.objects, nil)
+		w.Client = interceptor.NewClient(w.Client.(client.WithWatch), interceptor.Funcs{
+			Get: func(ctx context.Context, cache client.WithWatch, key client.ObjectKey, o client.Object,
+				opts ...client.GetOption) error {
+				if c.down != nil {
+					return c.down
+				}
+				return cache.Get(ctx, key, o, opts...)
+			},
+		})
+		if got := w.neverSpeaks(t.Context(), reported, "", nil); got != c.never {
+			t.Errorf("agent of a Node that is %s never speaks: %t, want %t", name, got, c.never)
+		}
+	}
+}

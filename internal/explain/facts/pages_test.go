@@ -1,0 +1,64 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package facts
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/controllertest"
+)
+
+// installed reads from an API server that serves Hawser's kinds.
+type installed struct{ client.Reader }
+
+func (installed) Installed(context.Context) (bool, error) { return true, nil }
+
+func (installed) Attachments(context.Context) ([]Attachment, error) { return nil, nil }
+
+// What is on a second page may be what keeps a node from being drained.
+func TestEveryPageOfAListIsRead(t *testing.T) {
+	var objects []client.Object
+	for _, name := range []string{"a", "b", "c"} {
+		meta := metav1.ObjectMeta{Namespace: "shop", Name: name}
+		pod, intent := &corev1.Pod{ObjectMeta: meta}, &volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: meta}
+		pod.Spec.NodeName, intent.Spec.NodeName = "a", "a"
+		meta.Namespace = ""
+		objects = append(objects, pod, intent, &corev1.Node{ObjectMeta: meta},
+			&volumesv1alpha1.NodeVolumeState{ObjectMeta: meta})
+	}
+	b := fake.NewClientBuilder().WithScheme(controllertest.Scheme()).WithObjects(objects...).
+		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string {
+			return []string{o.(*corev1.Pod).Spec.NodeName}
+		}).
+		WithIndex(&corev1.Pod{}, "status.phase", func(client.Object) []string { return nil }).
+		WithIndex(&volumesv1alpha1.VolumeAttachmentIntent{}, "spec.nodeName", func(o client.Object) []string {
+			return []string{o.(*volumesv1alpha1.VolumeAttachmentIntent).Spec.NodeName}
+		})
+	g := &Gatherer{Reader: installed{controllertest.Paged{Reader: b.Build()}}, Now: time.Now}
+	r, err := g.Drain(t.Context(), "a", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Intents) != 3 || len(r.Pods.Items) != 3 || r.Pods.Err != nil {
+		t.Errorf("on node a: %d intents, %d pods, error %v; want 3 of each", len(r.Intents), len(r.Pods.Items), r.Pods.Err)
+	}
+	states, err := g.States(t.Context(), "")
+	if err != nil || len(states) != 3 {
+		t.Errorf("node states: %d, error %v; want 3", len(states), err)
+	}
+	nodes, _, err := g.Others(t.Context(), &states[0])
+	if err != nil || len(nodes) != 3 {
+		t.Errorf("nodes: %d, error %v; want 3", len(nodes), err)
+	}
+}
