@@ -71,7 +71,8 @@ func newMeanwhile(t *testing.T, objects ...client.Object) *meanwhile {
 			return c.List(ctx, l, opts...)
 		},
 	})
-	m.Reconciler = &Reconciler{Options: Options{Clock: clock.RealClock{}}, Client: controllertest.Strict(t, m.live), Live: reader,
+	m.Reconciler = &Reconciler{Options: Options{Clock: clock.RealClock{}}, Client: controllertest.Strict(t, m.live),
+		Live:  reader,
 		Cache: cacheOfReader{reader: reader}, Recorder: events.NewFakeRecorder(100), applied: map[string]applied{}}
 	return m
 }
@@ -259,7 +260,8 @@ func TestTheVolumesOfPodsAreMarkedAsLongAsAManagerMayReplace(t *testing.T) {
 	state.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "uid-1", InUse: true,
 		PublishedBy: volumesv1alpha1.PublisherKubelet}}
 	role := &rbacv1.ClusterRole{ObjectMeta: with("hawser-replace")}
-	vm := &volumesv1alpha1.VolumeManager{Spec: volumesv1alpha1.VolumeManagerSpec{AttachMode: volumesv1alpha1.AttachCoexist}}
+	vm := &volumesv1alpha1.VolumeManager{
+		Spec: volumesv1alpha1.VolumeManagerSpec{AttachMode: volumesv1alpha1.AttachCoexist}}
 	for want, objects := range map[string][]client.Object{"1": {state, role}, "0": {state}} {
 		m := newMeanwhile(t, objects...)
 		m.guards, m.Kinds = guards{m.Cache}, Kinds{mutating: true} // everything is served
@@ -271,7 +273,8 @@ func TestTheVolumesOfPodsAreMarkedAsLongAsAManagerMayReplace(t *testing.T) {
 }
 
 func TestWithoutAnAnswerOrAKindItIsNotKnownWhatIsInUse(t *testing.T) {
-	vm := &volumesv1alpha1.VolumeManager{Spec: volumesv1alpha1.VolumeManagerSpec{AttachMode: volumesv1alpha1.AttachCoexist}}
+	vm := &volumesv1alpha1.VolumeManager{
+		Spec: volumesv1alpha1.VolumeManagerSpec{AttachMode: volumesv1alpha1.AttachCoexist}}
 	m := newMeanwhile(t)
 	m.guards, m.Kinds = guards{m.Cache}, Kinds{mutating: true}
 	m.optional = []*optional{{kind: stateKind, definition: "nodevolumestates.volumes.hawser.io"}}
