@@ -49,6 +49,7 @@ func TestTheAPIServerEnforcesTheAPI(t *testing.T) {
 	t.Run("discovery finds kinds by short name and by category", s.testDiscovery)
 	t.Run("kubectl get shows an intent's columns", s.testIntentColumns)
 	t.Run("kubectl get shows a node state's columns", s.testNodeVolumeStateColumns)
+	t.Run("kubectl get shows a set's columns", s.testSetColumns)
 }
 
 // changes are values by dotted path; nil removes the field.

@@ -142,19 +142,22 @@ func (s server) testIntentColumns(t *testing.T) {
 	intent.Status.Conditions = []metav1.Condition{{
 		Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: volumesv1alpha1.ReasonClaimNotFound,
 		Message: "there is no claim data", LastTransitionTime: metav1.Now(),
+	}, {
+		Type: volumesv1alpha1.ConditionExpanded, Status: metav1.ConditionFalse, Reason: volumesv1alpha1.ReasonExpandFailed,
+		LastTransitionTime: metav1.Now(),
 	}}
 	if err := s.client.Status().Update(t.Context(), &intent); err != nil {
 		t.Fatal(err)
 	}
 
 	names, cells := s.columns(t, "/apis/volumes.hawser.io/v1alpha1/namespaces/default/volumeattachmentintents/columns")
-	if want := []string{"Name", "Node", "Claim", "Desired", "Ready", "Reason", "(Volume)", "(Path)", "(Message)",
-		"Age"}; !slices.Equal(names, want) {
+	if want := []string{"Name", "Node", "Claim", "Desired", "Ready", "Reason", "(Volume)", "(Path)", "(Expansion)",
+		"(Message)", "Age"}; !slices.Equal(names, want) {
 		t.Errorf("columns %q, want %q", names, want)
 	}
 	want := []string{
 		"columns", "node-a", "data", "Published", "False", "ClaimNotFound", "pv-data",
-		"/var/lib/hawser/published/default/columns", "there is no claim data", "",
+		"/var/lib/hawser/published/default/columns", "ExpandFailed", "there is no claim data", "",
 	}
 	if !slices.Equal(cells, want) {
 		t.Errorf("cells %q, want %q", cells, want)
@@ -184,6 +187,23 @@ func (s server) testNodeVolumeStateColumns(t *testing.T) {
 	}
 	if want := []string{"columns", "True", "4", "3", "2", "1", "5", "v1.2.3", ""}; !slices.Equal(cells, want) {
 		t.Errorf("cells %q, want %q", cells, want)
+	}
+}
+
+// testSetColumns holds that what counts nothing shows 0.
+func (s server) testSetColumns(t *testing.T) {
+	set := &volumesv1alpha1.VolumeAttachmentIntentSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "columns"}}
+	set.Spec.NodeSelector = &metav1.LabelSelector{}
+	set.Spec.Template.Spec.Volume = &volumesv1alpha1.TemplateVolumeSource{
+		PersistentVolumeClaim: volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "data"}}
+	s.create(t, set)
+	set.Status.Desired = 1
+	if err := s.client.Status().Update(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+	_, cells := s.columns(t, "/apis/volumes.hawser.io/v1alpha1/namespaces/default/volumeattachmentintentsets/columns")
+	if want := []string{"columns", "1", "0", "0", "0", "0"}; !slices.Equal(cells[:len(want)], want) {
+		t.Errorf("cells %q, want that they begin with %q", cells, want)
 	}
 }
 
