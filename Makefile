@@ -248,7 +248,7 @@ soak: packages control-plane ## Random requests and random trouble for MINUTES i
 	@KEEP=$(KEEP) go run ./test/soak --dir $(DIR)-soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(MODE),--mode $(MODE))
 
 .PHONY: bench
-bench: packages programs ## Measure attach and detach of many volumes against upstream; BENCH_ARGS="--part=node" measures one node, "--part=pods" pods on real kubelets (root).
+bench: packages programs ## Measure attach and detach of many volumes against upstream; BENCH_ARGS="--part=node" measures one node, "--part=pods" pods on real kubelets (root), "--part=doctor" kubectl hawser doctor.
 ifneq ($(findstring part=pods,$(BENCH_ARGS)),)
 	@hack/setup-packages.sh --containers
 	@hack/build-control-plane.sh kubelet containerd containerd-shim-runc-v2 ctr

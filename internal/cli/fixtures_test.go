@@ -46,9 +46,14 @@ type fixture struct {
 
 func fixtures(t *testing.T, now time.Time) []fixture {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join("testdata", "why", "*.yaml"))
+	return fixturesOf(t, "why", now)
+}
+
+func fixturesOf(t *testing.T, command string, now time.Time) []fixture {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join("testdata", command, "*.yaml"))
 	if err != nil || len(paths) == 0 {
-		t.Fatalf("finding testdata/why: %d files, error %v, want some", len(paths), err)
+		t.Fatalf("finding testdata/%s: %d files, error %v, want some", command, len(paths), err)
 	}
 	var all []fixture
 	for _, path := range paths {
@@ -69,8 +74,9 @@ func readFixture(t *testing.T, path string, now time.Time) fixture {
 			before, err := time.ParseDuration(d)
 			return now.Add(-before).UTC().Format("2006-01-02T15:04:05.000000Z"), err
 		},
-		"lock":       func() string { return exclusive.Key("kubernetes.io/csi/disk.example.com^handle-1").Name },
-		"attachment": func(node string) string { return volume.AttachmentName("disk.example.com", "handle-1", node) },
+		"lock":         func() string { return exclusive.Key("kubernetes.io/csi/disk.example.com^handle-1").Name },
+		"attachment":   func(node string) string { return volume.AttachmentName("disk.example.com", "handle-1", node) },
+		"attachmentOf": func(handle, node string) string { return volume.AttachmentName("disk.example.com", handle, node) },
 	}).ParseFiles(shared, path))
 	var out bytes.Buffer
 	if err := text.Execute(&out, nil); err != nil {
@@ -81,6 +87,9 @@ func readFixture(t *testing.T, path string, now time.Time) fixture {
 		line = strings.TrimSpace(line)
 		if args, ok := strings.CutPrefix(line, "# why "); ok {
 			f.args = append([]string{"why"}, strings.Fields(args)...)
+		}
+		if line == "# doctor" {
+			f.args = []string{"doctor", "--all"}
 		}
 		f.installed = f.installed && line != "# installed: false"
 	}
@@ -150,6 +159,15 @@ func newFakeReader(t *testing.T, f fixture) facts.Reader {
 	c := fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(objects...).
 		WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string {
 			return []string{string(o.(*corev1.Event).InvolvedObject.UID)}
+		}).
+		WithIndex(&corev1.Event{}, "involvedObject.kind", func(o client.Object) []string {
+			return []string{o.(*corev1.Event).InvolvedObject.Kind}
+		}).
+		WithIndex(&corev1.Event{}, "type", func(o client.Object) []string {
+			return []string{o.(*corev1.Event).Type}
+		}).
+		WithIndex(&corev1.Event{}, "reason", func(o client.Object) []string {
+			return []string{o.(*corev1.Event).Reason}
 		}).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string {
 			return []string{o.(*corev1.Pod).Spec.NodeName}

@@ -145,9 +145,13 @@ func (w *writer) finding(f explain.Finding, whole bool) {
 	if f.Since != nil {
 		w.line("since", fmt.Sprintf("%s (%s)", f.Since.Format(time.RFC3339), w.age(*f.Since)))
 	}
-	if !whole {
-		return
+	if whole {
+		w.wayOut(f)
 	}
+}
+
+// wayOut writes who acts, and how.
+func (w *writer) wayOut(f explain.Finding) {
 	w.line("acts", string(f.Acts))
 	w.line("way out", f.Way)
 	for i, command := range f.Run {

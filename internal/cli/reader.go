@@ -10,10 +10,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -21,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -51,6 +55,10 @@ func newMapper() meta.RESTMapper {
 	}
 	for _, kind := range []string{"StorageClass", "VolumeAttachment", "CSINode", "CSIDriver"} {
 		mapper.Add(storagev1.SchemeGroupVersion.WithKind(kind), meta.RESTScopeRoot)
+	}
+	for _, kind := range []string{"ValidatingAdmissionPolicy", "MutatingAdmissionPolicy"} {
+		mapper.Add(admissionv1.SchemeGroupVersion.WithKind(kind), meta.RESTScopeRoot)
+		mapper.Add(admissionv1.SchemeGroupVersion.WithKind(kind+"Binding"), meta.RESTScopeRoot)
 	}
 	mapper.Add(coordinationv1.SchemeGroupVersion.WithKind("Lease"), meta.RESTScopeNamespace)
 	mapper.Add(volumesv1alpha1.GroupVersion.WithKind("VolumeAttachmentIntent"), meta.RESTScopeNamespace)
@@ -136,4 +144,40 @@ func (r *reader) Attachments(ctx context.Context) ([]facts.Attachment, error) {
 
 func column(table *metav1.Table, name string) int {
 	return slices.IndexFunc(table.ColumnDefinitions, func(c metav1.TableColumnDefinition) bool { return c.Name == name })
+}
+
+// serverClock is the clock of the API server, to a second or so, as its answers show it. That of the user's machine may
+// be off, and would make living agents dead.
+type serverClock struct {
+	local func() time.Time
+	// ahead of the local clock, in nanoseconds; zero before the first answer.
+	ahead atomic.Int64
+}
+
+// Now is the local time before the first answer.
+func (c *serverClock) Now() time.Time { return c.local().Add(time.Duration(c.ahead.Load())) }
+
+// listenTo reads the date of each answer.
+func (c *serverClock) listenTo(next http.RoundTripper) http.RoundTripper {
+	return &dated{RoundTripper: next, clock: c}
+}
+
+type dated struct {
+	http.RoundTripper
+	clock *serverClock
+}
+
+var _ utilnet.RoundTripperWrapper = &dated{}
+
+func (d *dated) WrappedRoundTripper() http.RoundTripper { return d.RoundTripper }
+
+func (d *dated) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := d.RoundTripper.RoundTrip(request)
+	if err != nil {
+		return response, err
+	}
+	if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
+		d.clock.ahead.Store(int64(date.Sub(d.clock.local())))
+	}
+	return response, nil
 }

@@ -63,8 +63,17 @@ func TestTheSameCausesAreFoundOnARealAPIServer(t *testing.T) {
 // run runs a command as a user and returns its output and exit code.
 func run(t *testing.T, config *rest.Config, args ...string) (stdout, stderr string, exit int) {
 	t.Helper()
+	return runWith(t, append(args, "--kubeconfig", apiserver.Kubeconfig(t, config))...)
+}
+
+func runAt(t *testing.T, server string, args ...string) (stdout, stderr string, exit int) {
+	t.Helper()
+	return runWith(t, append(slices.Clip(args), "--server", server)...)
+}
+
+func runWith(t *testing.T, args ...string) (stdout, stderr string, exit int) {
+	t.Helper()
 	var out, errOut bytes.Buffer
-	args = append(args, "--kubeconfig", apiserver.Kubeconfig(t, config))
 	exit = Run(t.Context(), args, genericiooptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &errOut})
 	return out.String(), errOut.String(), exit
 }

@@ -9,7 +9,6 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -53,19 +52,24 @@ func TestReportsOfBrokenSituations(t *testing.T) {
 	for _, f := range fixtures(t, noon) {
 		t.Run(f.name, func(t *testing.T) {
 			got := text(explainFixture(t, f, newFakeReader(t, f), noon), false, false)
-			path := filepath.Join("testdata", "why", f.name+".txt")
-			if *update {
-				if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), got); diff != "" {
-				t.Errorf("report of %s differs from %s (-want +got):\n%s", strings.Join(f.args, " "), path, diff)
-			}
+			golden(t, filepath.Join("testdata", "why", f.name+".txt"), got)
 		})
+	}
+}
+
+// golden compares a report with a file, or writes it there.
+func golden(t *testing.T, path, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("report differs from %s (-want +got):\n%s", path, diff)
 	}
 }

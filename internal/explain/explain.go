@@ -11,6 +11,7 @@ package explain
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -211,13 +212,13 @@ func (b *builder) find(a about) {
 	b.report.Findings = add(b.report.Findings, finding)
 }
 
-// commands leaves out the one that makes the same report again.
+// commands leaves out the one that makes the same report again, and those about kinds that are not installed.
 func (b *builder) commands(e catalog.Entry, places map[string]string) []string {
 	names := map[string]string{facts.KindPod: "pod", facts.KindClaim: "pvc", facts.KindVolume: "pv",
 		facts.KindIntent: "intent", facts.KindNode: "node"}
 	same := "kubectl hawser why " + names[b.f.Subject.Kind] + " " + b.f.Subject.Name
 	return slices.DeleteFunc(e.Commands(places), func(command string) bool {
-		return command == same || command == same+" -n "+b.f.Subject.Namespace
+		return !b.f.Installed && catalog.OfHawser(command) || command == same || command == same+" -n "+b.f.Subject.Namespace
 	})
 }
 
@@ -239,18 +240,30 @@ func add(findings []Finding, finding Finding) []Finding {
 
 // places are the values that commands may name.
 func (b *builder) places(a about) map[string]string {
-	places := map[string]string{"namespace": cmp.Or(a.object.Namespace, b.f.Subject.Namespace), "system": b.f.System}
-	names := map[string]string{facts.KindPod: "pod", facts.KindClaim: "claim", facts.KindVolume: "volume",
-		facts.KindIntent: "intent", facts.KindNode: "node", facts.KindState: "node", facts.KindCSINode: "node",
-		facts.KindAttachment: "attachment", facts.KindClass: "class", facts.KindCSIDriver: "driver"}
-	for _, ref := range []facts.Ref{b.f.Subject, a.object} {
-		if name, ok := names[ref.Kind]; ok {
-			places[name] = ref.Name
-		}
-	}
+	places := map[string]string{"namespace": b.f.Subject.Namespace, "system": b.f.System}
+	maps.Copy(places, Places(b.f.Subject, a.object))
 	for name, value := range a.places {
 		if value != "" {
 			places[name] = value
+		}
+	}
+	return places
+}
+
+// placeOf is what commands call an object of a kind.
+var placeOf = map[string]string{facts.KindPod: "pod", facts.KindClaim: "claim", facts.KindVolume: "volume",
+	facts.KindIntent: "intent", facts.KindNode: "node", facts.KindState: "node", facts.KindCSINode: "node",
+	facts.KindAttachment: "attachment", facts.KindClass: "class", facts.KindCSIDriver: "driver"}
+
+// Places are the values by which commands may name some objects. The last of a kind counts.
+func Places(refs ...facts.Ref) map[string]string {
+	places := map[string]string{}
+	for _, ref := range refs {
+		if name, ok := placeOf[ref.Kind]; ok {
+			places[name] = ref.Name
+		}
+		if ref.Namespace != "" {
+			places["namespace"] = ref.Namespace
 		}
 	}
 	return places

@@ -97,7 +97,7 @@ func (w *walk) notObserved(intent *volumesv1alpha1.VolumeAttachmentIntent, ref f
 func asked(intent *volumesv1alpha1.VolumeAttachmentIntent) time.Time {
 	last := intent.CreationTimestamp.Time
 	for _, later := range []time.Time{ptr.Deref(intent.DeletionTimestamp, metav1.Time{}).Time,
-		written(intent.ManagedFields, `"f:spec"`)} {
+		Written(intent.ManagedFields, `"f:spec"`)} {
 		if later.After(last) {
 			last = later
 		}
@@ -124,14 +124,14 @@ func (w *walk) intentConditions(v *facts.Volume) {
 	reported := map[string]bool{}
 	for i := range conditions {
 		c := &conditions[i]
-		if c.Type == volumesv1alpha1.ConditionReady || good(c) {
+		if c.Type == volumesv1alpha1.ConditionReady || Healthy(c) {
 			continue
 		}
 		reported[c.Reason] = true
 		w.intentCondition(v, c)
 	}
 	ready := meta.FindStatusCondition(conditions, volumesv1alpha1.ConditionReady)
-	if ready != nil && !good(ready) && !reported[ready.Reason] {
+	if ready != nil && !Healthy(ready) && !reported[ready.Reason] {
 		w.intentCondition(v, ready)
 	}
 	if intent := v.Intent.Value; intent.DeletionTimestamp != nil && !w.report.found(v.Intent.Ref) {
@@ -195,8 +195,8 @@ func (w *walk) intentPlaces(v *facts.Volume) map[string]string {
 	return places
 }
 
-// good reports whether a condition needs no action.
-func good(c *metav1.Condition) bool {
+// Healthy reports whether a condition needs no action.
+func Healthy(c *metav1.Condition) bool {
 	bad := c.Type == volumesv1alpha1.ConditionStalled || c.Type == volumesv1alpha1.ConditionProgressing ||
 		c.Type == volumesv1alpha1.ConditionDegraded
 	return (c.Status == metav1.ConditionTrue) != bad

@@ -43,7 +43,7 @@ func (w *nodes) nodeLink(n *facts.Node) {
 		return
 	}
 	node, ref := n.Node.Value, n.Node.Ref
-	ready := nodeReady(node)
+	ready := NodeReady(node)
 	state, text := Good, "Ready"
 	if ready.Status != corev1.ConditionTrue {
 		state, text = Bad, "not Ready"
@@ -68,7 +68,8 @@ func (w *nodes) nodeLink(n *facts.Node) {
 	w.link(ref, state, text, ready.LastTransitionTime.Time)
 }
 
-func nodeReady(node *corev1.Node) corev1.NodeCondition {
+// NodeReady is the condition Ready of a Node; Unknown where it has none.
+func NodeReady(node *corev1.Node) corev1.NodeCondition {
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			return c
@@ -115,8 +116,8 @@ func (w *nodes) agent(n *facts.Node) {
 const (
 	// agentLate is after how long an agent has missed two renewals of its Lease.
 	agentLate = 25 * time.Second
-	// takeover is how long the next manager may need after the Lease of the last one has ended.
-	takeover = 10 * time.Second
+	// Takeover is how long the next manager may need after the Lease of the last one has ended.
+	Takeover = 10 * time.Second
 )
 
 // lacks reports what a Node should have. One that is gone can get nothing.
@@ -128,7 +129,7 @@ func (w *nodes) lacks(n *facts.Node, a about) {
 
 // lease shows how long ago the agent was heard. What its node state has is as old as that.
 func (w *nodes) lease(n *facts.Node, level catalog.Level) {
-	ref, renewed := n.Lease.Ref, renewal(n.Lease.Value)
+	ref, renewed := n.Lease.Ref, Renewal(n.Lease.Value)
 	a := about{object: ref, level: level, since: renewed, places: at("node", n.Name),
 		detail: "the agent of node " + n.Name + " renewed it last at " + renewed.UTC().Format(time.RFC3339)}
 	switch {
@@ -171,7 +172,7 @@ func (w *nodes) driversGone(n *facts.Node, drivers ...string) {
 	if len(gone) == 0 {
 		return
 	}
-	names, since := strings.Join(gone, ", "), written(n.CSINode.Value.ManagedFields, "")
+	names, since := strings.Join(gone, ", "), Written(n.CSINode.Value.ManagedFields, "")
 	w.link(n.CSINode.Ref, Bad, "does not list "+names, since)
 	w.find(about{object: n.CSINode.Ref, reason: volumesv1alpha1.ReasonDriversMissing, since: since,
 		detail: "volumes on the node need " + names + "; the node has " + driverNames(n.CSINode.Value.Spec.Drivers)})
@@ -186,8 +187,8 @@ func driversOf(state *volumesv1alpha1.NodeVolumeState) []string {
 	return drivers
 }
 
-// written is when the API server recorded the last write of a field; of any field if it is empty.
-func written(writes []metav1.ManagedFieldsEntry, field string) time.Time {
+// Written is when the API server recorded the last write of a field; of any field if it is empty.
+func Written(writes []metav1.ManagedFieldsEntry, field string) time.Time {
 	last := time.Time{}
 	for _, f := range writes {
 		if f.Time != nil && f.FieldsV1 != nil && strings.Contains(f.FieldsV1.GetRawString(), field) && f.Time.After(last) {
@@ -197,10 +198,10 @@ func written(writes []metav1.ManagedFieldsEntry, field string) time.Time {
 	return last
 }
 
-// renewal is when the agent renewed its Lease last: by the clock of the API server, which records the writes of each
-// field, for that of the node may be off.
-func renewal(lease *coordinationv1.Lease) time.Time {
-	switch last := written(lease.ManagedFields, `"f:renewTime"`); {
+// Renewal is when an agent or a manager renewed its Lease last: by the clock of the API server, which records the
+// writes of each field, for that of the node may be off.
+func Renewal(lease *coordinationv1.Lease) time.Time {
+	switch last := Written(lease.ManagedFields, `"f:renewTime"`); {
 	case !last.IsZero():
 		return last
 	case lease.Spec.RenewTime == nil:
@@ -209,22 +210,26 @@ func renewal(lease *coordinationv1.Lease) time.Time {
 	return lease.Spec.RenewTime.Time
 }
 
-// overdue is how long ago a Lease has ended; negative is the time that is left. Agents and managers renew so early that
+// Overdue is how long ago a Lease has ended; negative is the time that is left. Agents and managers renew so early that
 // the clocks of API servers need no allowance.
+func Overdue(lease *coordinationv1.Lease, now time.Time) time.Duration {
+	const usual = 40
+	seconds := ptr.Deref(lease.Spec.LeaseDurationSeconds, usual)
+	return now.Sub(Renewal(lease)) - time.Duration(seconds)*time.Second
+}
+
 func (b *builder) overdue(lease facts.Object[*coordinationv1.Lease]) time.Duration {
 	if !lease.Found {
 		return -time.Second
 	}
-	const usual = 40
-	seconds := ptr.Deref(lease.Value.Spec.LeaseDurationSeconds, usual)
-	return b.f.Now.Sub(renewal(lease.Value)) - time.Duration(seconds)*time.Second
+	return Overdue(lease.Value, b.f.Now)
 }
 
 // heardSince reports whether an agent has renewed its Lease after a moment, which a condition has to the second, and
 // still does.
 func (b *builder) heardSince(n *facts.Node, moment time.Time) bool {
-	return n.Lease.Found && renewal(n.Lease.Value).After(moment.Add(time.Second)) &&
-		b.f.Now.Sub(renewal(n.Lease.Value)) < agentLate
+	return n.Lease.Found && Renewal(n.Lease.Value).After(moment.Add(time.Second)) &&
+		b.f.Now.Sub(Renewal(n.Lease.Value)) < agentLate
 }
 
 // nodeState explains the conditions of a node state. Of what does not concern the subject it only adds notes.
@@ -240,14 +245,14 @@ func (w *nodes) nodeState(n *facts.Node, matters bool) {
 			ready = c
 			continue
 		}
-		if !good(c) {
+		if !Healthy(c) {
 			reported[c.Reason] = true
 			w.stateCondition(ref, c, matters)
 		}
 	}
 	if ready != nil {
 		state, text, since = stateOf(ready), "Ready", ready.LastTransitionTime.Time
-		if !good(ready) {
+		if !Healthy(ready) {
 			text = fmt.Sprintf("Ready %s: %s", ready.Status, ready.Reason)
 			if !reported[ready.Reason] {
 				w.stateCondition(ref, ready, matters)
@@ -279,7 +284,7 @@ func (w *nodes) explainsWait(node string, c *metav1.Condition) bool {
 		return v.Node == node && v.UniqueName != "" && strings.Contains(c.Message, " "+v.UniqueName+" ") &&
 			w.otherID(&v) == "" &&
 			!(v.Intent.Found && conditionTrue(v.Intent.Value.Status.Conditions, volumesv1alpha1.ConditionReady)) &&
-			!(w.f.Pod.Found && podSettled(w.f.Pod.Value))
+			!(w.f.Pod.Found && PodSettled(w.f.Pod.Value))
 	})
 }
 
@@ -305,7 +310,7 @@ func (w *nodes) system() {
 				w.f.Manager.Value.Spec.AttachMode != volumesv1alpha1.AttachReplace {
 				continue // it warns of a mode that is not set
 			}
-			if !good(c) {
+			if !Healthy(c) {
 				w.find(about{object: w.f.Manager.Ref, reason: c.Reason, detail: c.Message, level: catalog.Note,
 					since: c.LastTransitionTime.Time})
 			}
@@ -335,11 +340,11 @@ func (w *nodes) managerLease() {
 		w.find(about{object: lease.Ref, reason: catalog.ManagerSilent})
 	case lease.Err != nil:
 		w.unreadable(lease.Ref, lease.Err)
-	case w.overdue(lease) > takeover:
-		w.link(lease.Ref, Bad, "not renewed by a manager", renewal(lease.Value))
-		w.find(about{object: lease.Ref, reason: catalog.ManagerSilent, since: renewal(lease.Value)})
+	case w.overdue(lease) > Takeover:
+		w.link(lease.Ref, Bad, "not renewed by a manager", Renewal(lease.Value))
+		w.find(about{object: lease.Ref, reason: catalog.ManagerSilent, since: Renewal(lease.Value)})
 	case w.overdue(lease) > 0:
-		w.link(lease.Ref, Waits, "not renewed, another manager may take over", renewal(lease.Value))
-		w.find(about{object: lease.Ref, reason: catalog.ManagerSilent, level: catalog.Waiting, since: renewal(lease.Value)})
+		w.link(lease.Ref, Waits, "not renewed, another manager may take over", Renewal(lease.Value))
+		w.find(about{object: lease.Ref, reason: catalog.ManagerSilent, level: catalog.Waiting, since: Renewal(lease.Value)})
 	}
 }

@@ -20,7 +20,7 @@ import (
 // pod explains a pod that upstream or Hawser attaches for.
 func (w *walk) pod() {
 	pod, ref := w.f.Pod.Value, w.f.Pod.Ref
-	settled := podSettled(pod)
+	settled := PodSettled(pod)
 	w.podLink(pod, ref, settled)
 	w.timeline()
 	if pod.Status.Phase == corev1.PodSucceeded && settled {
@@ -57,8 +57,8 @@ func nodeName(f *facts.Facts) string {
 	return f.Pod.Value.Spec.NodeSelector[corev1.LabelHostname]
 }
 
-// podSettled reports whether the pod has all that it asked for, or needs nothing any more.
-func podSettled(pod *corev1.Pod) bool {
+// PodSettled reports whether the pod has all that it asked for, or needs nothing any more.
+func PodSettled(pod *corev1.Pod) bool {
 	if pod.DeletionTimestamp != nil {
 		return false
 	}

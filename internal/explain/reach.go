@@ -19,8 +19,8 @@ func (w *nodes) cannotRelease(n *facts.Node) string {
 	switch {
 	case facts.Absent(n.Node.Err):
 		return "node " + n.Name + " does not exist any more"
-	case n.Node.Found && nodeReady(n.Node.Value).Status != corev1.ConditionTrue:
-		return "node " + n.Name + " is not Ready: " + nodeReady(n.Node.Value).Message
+	case n.Node.Found && NodeReady(n.Node.Value).Status != corev1.ConditionTrue:
+		return "node " + n.Name + " is not Ready: " + NodeReady(n.Node.Value).Message
 	case w.overdue(n.Lease) > 0:
 		return "the agent of node " + n.Name + " does not renew its Lease"
 	case w.givenUp(n) != nil:
@@ -63,4 +63,4 @@ func CannotArrive(f *facts.Facts, node, driver string) string {
 
 // ManagerSilent reports that no manager leads. The Lease of one that does not elect a leader, or that is installed
 // elsewhere, is absent, which is not known to be silence.
-func ManagerSilent(f *facts.Facts) bool { return newBuilder(f).overdue(f.ManagerLease) > takeover }
+func ManagerSilent(f *facts.Facts) bool { return newBuilder(f).overdue(f.ManagerLease) > Takeover }

@@ -97,6 +97,8 @@ var irrefutable = map[string][]string{
 	"the manager is the object": {"HWS501", "HWS502", "HWS503", "HWS505", "HWS506", "HWS507", "HWS508", "HWS509",
 		"HWS511", "HWS512", "HWS513", "HWS517"},
 	"its reason is not known": {"HWS499"},
+	"package doctor finds it in the objects themselves": {"HWS921", "HWS922", "HWS923", "HWS924", "HWS925", "HWS926",
+		"HWS927", "HWS928", "HWS929", "HWS930", "HWS931", "HWS932", "HWS933", "HWS934", "HWS935"},
 }
 
 // Each new code has to be refuted, or to be in a list with the reason why it cannot be.

@@ -7,6 +7,7 @@ package explain
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,23 +34,26 @@ func note[P client.Object](k known, o facts.Object[P]) {
 	}
 }
 
-func (k known) object(ref facts.Ref, object client.Object) {
-	k[ref] = catalog.Present
+func (k known) object(ref facts.Ref, object client.Object) { k[ref] = StateOf(object) }
+
+// StateOf is the state of an object that was read.
+func StateOf(object client.Object) catalog.State {
+	state := catalog.Present
 	switch o := object.(type) {
 	case *corev1.Node:
 		if handshake.OutOfService(o) != nil {
-			k[ref] = catalog.Tainted
-			return
+			return catalog.Tainted
 		}
 	case *volumesv1alpha1.VolumeAttachmentIntent:
 		// The manager writes that of a pod again.
 		if o.Status.ClaimUID != "" && o.Labels[volumesv1alpha1.PodUIDLabel] == "" {
-			k[ref] = catalog.Pinned
+			state = catalog.Pinned
 		}
 	}
 	if object.GetDeletionTimestamp() != nil {
-		k[ref] = catalog.Deleting
+		return catalog.Deleting
 	}
+	return state
 }
 
 // items adds the objects of a list.
@@ -112,17 +116,7 @@ func (b *builder) states(places map[string]string) catalog.States {
 	if b.f.ManagerLease.Found && b.overdue(b.f.ManagerLease) <= 0 {
 		states[catalog.Leader] = catalog.Present
 	}
-	for _, k := range kindsOf {
-		name, ref := places[k.place], facts.Ref{Kind: k.kind, Name: places[k.place]}
-		if slices.Contains([]string{facts.KindPod, facts.KindClaim, facts.KindIntent}, k.kind) {
-			ref.Namespace = places["namespace"]
-		}
-		state := b.known[ref]
-		if name == "" {
-			state = catalog.Unset
-		}
-		states[k.command+" {"+k.place+"}"] = state
-	}
+	maps.Copy(states, Named(places, func(ref facts.Ref) catalog.State { return b.known[ref] }))
 	if n, ok := b.f.NodeOf(places["node"]); ok && n.State.Found {
 		if len(Stuck(n.State.Value)) == 0 {
 			states[catalog.AllStuck] = catalog.Done
@@ -130,6 +124,23 @@ func (b *builder) states(places map[string]string) catalog.States {
 		if _, ok := n.State.Value.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+places["uid"]]; ok {
 			states[catalog.OneAttachment] = catalog.Done
 		}
+	}
+	return states
+}
+
+// Named are the states of the objects that commands name by these places.
+func Named(places map[string]string, of func(facts.Ref) catalog.State) catalog.States {
+	states := catalog.States{}
+	for _, k := range kindsOf {
+		name, ref := places[k.place], facts.Ref{Kind: k.kind, Name: places[k.place]}
+		if slices.Contains([]string{facts.KindPod, facts.KindClaim, facts.KindIntent}, k.kind) {
+			ref.Namespace = places["namespace"]
+		}
+		state := catalog.Unset
+		if name != "" {
+			state = of(ref)
+		}
+		states[k.command+" {"+k.place+"}"] = state
 	}
 	return states
 }

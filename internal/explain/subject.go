@@ -45,7 +45,7 @@ func (w *walk) claimSubject() {
 // userPod adds a pod that uses the claim. Its own report has more.
 func (w *walk) userPod(pod *corev1.Pod) {
 	ref := facts.Ref{Kind: facts.KindPod, Namespace: pod.Namespace, Name: pod.Name}
-	if podSettled(pod) {
+	if PodSettled(pod) {
 		w.link(ref, Good, string(pod.Status.Phase)+" on node "+pod.Spec.NodeName, time.Time{})
 		return
 	}
@@ -210,7 +210,7 @@ func (w *walk) intentsOnNode() {
 	for i := range intents {
 		intent := &intents[i]
 		ready := meta.FindStatusCondition(intent.Status.Conditions, volumesv1alpha1.ConditionReady)
-		if ready != nil && good(ready) {
+		if ready != nil && Healthy(ready) {
 			continue
 		}
 		ref := facts.Ref{Kind: facts.KindIntent, Namespace: intent.Namespace, Name: intent.Name}

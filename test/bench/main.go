@@ -5,7 +5,8 @@ SPDX-License-Identifier: Apache-2.0
 
 // Command bench measures Hawser. Part attach measures attach and detach of many volumes on many nodes. It
 // compares Hawser with upstream's controller and the API server's limits. Part node measures one node with real
-// mounts. Part pods measures how long pods wait for their volumes, on real kubelets.
+// mounts. Part pods measures how long pods wait for their volumes, on real kubelets. Part doctor measures `kubectl
+// hawser doctor`.
 package main
 
 import (
@@ -21,6 +22,7 @@ import (
 
 	"github.com/hawser-io/hawser/test/bench/attach"
 	"github.com/hawser-io/hawser/test/bench/attach/bare"
+	"github.com/hawser-io/hawser/test/bench/doctor"
 	"github.com/hawser-io/hawser/test/bench/node"
 	"github.com/hawser-io/hawser/test/bench/pods"
 )
@@ -40,16 +42,18 @@ func status() int {
 
 func run(ctx context.Context) error {
 	mass, single, ofPods := attach.Options{Out: os.Stdout}, node.Options{Out: os.Stdout}, pods.Options{Out: os.Stdout}
-	part := flag.String("part", "attach", "part to measure: attach, node or pods; bare-intents and bare-pods are used by "+
-		"part attach, for its bare clients")
+	large := doctor.Options{Out: os.Stdout}
+	part := flag.String("part", "attach", "part to measure: attach, node, pods or doctor; bare-intents and bare-pods are "+
+		"used by part attach, for its bare clients")
 	stage := flag.String("stage", "", "bare-intents, bare-pods: file that lists the volumes")
 	dir := flag.String("dir", "/tmp/hawser-bench", "directory of the cluster; must not exist")
 	mass.AddFlags(flag.CommandLine)
 	single.AddFlags(flag.CommandLine)
 	ofPods.AddFlags(flag.CommandLine)
+	large.AddFlags(flag.CommandLine)
 	flag.Parse()
 	ctrl.SetLogger(klog.Background())
-	mass.Dir, single.Dir, ofPods.Dir = *dir, *dir, *dir
+	mass.Dir, single.Dir, ofPods.Dir, large.Dir = *dir, *dir, *dir, *dir
 	switch *part {
 	case "attach":
 		return attach.Run(ctx, mass)
@@ -57,12 +61,14 @@ func run(ctx context.Context) error {
 		return node.Run(ctx, single)
 	case "pods":
 		return pods.Run(ctx, ofPods)
+	case "doctor":
+		return doctor.Run(ctx, large)
 	case "bare-intents":
 		return serve(ctx, *stage, (*bare.Client).Intents)
 	case "bare-pods":
 		return serve(ctx, *stage, (*bare.Client).Pods)
 	}
-	return fmt.Errorf("unknown part %q; the parts are attach, node and pods", *part)
+	return fmt.Errorf("unknown part %q; the parts are attach, node, pods and doctor", *part)
 }
 
 func serve(ctx context.Context, stage string, how bare.Serve) error {

@@ -47,6 +47,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/hawser-io/hawser/internal/controller/backoff"
+	"github.com/hawser-io/hawser/internal/controller/policy/shipped"
 )
 
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingadmissionpolicies,verbs=list;watch
@@ -58,16 +59,15 @@ import (
 // +kubebuilder:rbac:groups=volumes.hawser.io,resources=nodevolumestates,verbs=manage
 
 const (
-	// label of a policy and of its binding. Its value is the policy's name before an overlay changed it.
-	label = "volumes.hawser.io/admission-policy"
 	// settle is longer than an API server takes to take up a change. It checks once a second whether its policies have
 	// changed.
 	settle = 3 * time.Second
 	// period is how often the dry runs are repeated where nothing has changed, with jitter.
 	period = 10 * time.Minute
-
-	hold, finalizer = "hawser-hold", "hawser-release-finalizer"
 )
+
+// trials return nil when a dry run has shown that the policy of that name works.
+var trials = map[string]func(context.Context, trial) error{shipped.Hold: tryHold, shipped.Finalizer: tryFinalizer}
 
 // Checker reports whether the policies are in force.
 type Checker struct {
@@ -76,8 +76,8 @@ type Checker struct {
 	dryRun  client.Client
 	changed chan event.GenericEvent
 	// policies that the API server can have, and what this release ships.
-	policies []policy
-	shipped  shipped
+	policies []shipped.Policy
+	shipped  shipped.Specs
 
 	// version of the policies that was seen last, and since when. Only Reconcile uses them.
 	version string
@@ -92,9 +92,10 @@ type Checker struct {
 
 // New returns a checker. All policies are missing until they have been checked.
 func New(now clock.PassiveClock) *Checker {
-	c := &Checker{clock: now, changed: make(chan event.GenericEvent, 1), policies: policies, missing: map[string]string{}}
+	c := &Checker{clock: now, changed: make(chan event.GenericEvent, 1), policies: shipped.Policies,
+		missing: map[string]string{}}
 	for _, p := range c.policies {
-		c.missing[p.name] = "the manager has not checked it yet"
+		c.missing[p.Name] = "the manager has not checked it yet"
 	}
 	return c
 }
@@ -104,8 +105,8 @@ func (c *Checker) Missing() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, p := range c.policies {
-		if why := c.missing[p.name]; why != "" {
-			return fmt.Sprintf("admission policy %s is not known to be in force: %s", p.name, why)
+		if why := c.missing[p.Name]; why != "" {
+			return fmt.Sprintf("admission policy %s is not known to be in force: %s", p.Name, why)
 		}
 	}
 	return ""
@@ -131,11 +132,13 @@ func (c *Checker) Register(mgr manager.Manager) error {
 	if err != nil {
 		return err
 	}
-	if c.shipped, err = load(); err != nil {
+	if c.shipped, err = shipped.Load(); err != nil {
 		return err
 	}
 	named := func(o client.Object) bool {
-		return slices.ContainsFunc(c.policies, func(p policy) bool { return p.name == o.GetLabels()[label] })
+		return slices.ContainsFunc(c.policies, func(p shipped.Policy) bool {
+			return p.Name == o.GetLabels()[shipped.Label]
+		})
 	}
 	ours := predicate.NewPredicateFuncs(named)
 	ours.UpdateFunc = func(e event.UpdateEvent) bool { return named(e.ObjectOld) || named(e.ObjectNew) }
@@ -158,17 +161,19 @@ func (c *Checker) Register(mgr manager.Manager) error {
 // restrict leaves out the policies that the API server cannot have, and returns the kinds of the others. Before
 // Kubernetes 1.36 there is no MutatingAdmissionPolicy of version v1. The manager itself then sets the finalizer of each
 // intent (package intent) and attaches only after that, with or without this policy.
-func (c *Checker) restrict(mapper meta.RESTMapper) ([]kind, error) {
-	kinds := []kind{validating}
-	_, err := mapper.RESTMapping(mutating[0].GroupKind(), mutating[0].Version)
+func (c *Checker) restrict(mapper meta.RESTMapper) ([]shipped.Kind, error) {
+	kinds := []shipped.Kind{shipped.Validating}
+	_, err := mapper.RESTMapping(shipped.Mutating[0].GroupKind(), shipped.Mutating[0].Version)
 	switch {
 	case err == nil:
-		return append(kinds, mutating), nil
+		return append(kinds, shipped.Mutating), nil
 	case !meta.IsNoMatchError(err):
-		return nil, fmt.Errorf("asking if the API server has %s: %w", mutating[0].Kind, err)
+		return nil, fmt.Errorf("asking if the API server has %s: %w", shipped.Mutating[0].Kind, err)
 	}
-	c.policies = slices.DeleteFunc(slices.Clone(c.policies), func(p policy) bool { return p.kind == mutating })
-	delete(c.missing, finalizer)
+	c.policies = slices.DeleteFunc(slices.Clone(c.policies), func(p shipped.Policy) bool {
+		return p.Kind == shipped.Mutating
+	})
+	delete(c.missing, shipped.Finalizer)
 	return kinds, nil
 }
 
@@ -194,7 +199,7 @@ func (c *Checker) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile
 	}
 	if left := settle - c.clock.Since(c.since); left > 0 {
 		for _, p := range c.policies {
-			missing[p.name] = "it is new or has changed, and the API server takes it up in a moment"
+			missing[p.Name] = "it is new or has changed, and the API server takes it up in a moment"
 		}
 		c.report(ctx, missing)
 		return reconcile.Result{RequeueAfter: left}, nil
@@ -208,33 +213,19 @@ func (c *Checker) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile
 func (c *Checker) observe(ctx context.Context) (version string, missing map[string]string, err error) {
 	missing, c.installed = map[string]string{}, map[string][]string{}
 	for _, p := range c.policies {
-		var problems []string
-		for i, gvk := range p.kind {
-			objects, err := c.labelled(ctx, gvk, p.name)
-			if err != nil {
+		var objects [2][]unstructured.Unstructured
+		for i, gvk := range p.Kind {
+			if objects[i], err = c.labelled(ctx, gvk, p.Name); err != nil {
 				return "", nil, err
 			}
-			for _, object := range objects {
+			for _, object := range objects[i] {
 				version += fmt.Sprintf("%s %d, ", object.GetUID(), object.GetGeneration())
-				if i == 0 {
-					c.installed[p.name] = append(c.installed[p.name], object.GetName())
-				}
-				if where := c.shipped.weakened(p, object, c.installed[p.name]); len(where) > 0 {
-					problems = append(problems, fmt.Sprintf("%s %s is not as this release ships it: %s", gvk.Kind,
-						object.GetName(), strings.Join(where, ", ")))
-				}
-			}
-			switch {
-			case len(objects) == 0:
-				problems = append(problems, fmt.Sprintf("there is no %s with label %s=%s", gvk.Kind, label, p.name))
-			case len(objects) > 1 && i == 0:
-				problems = append(problems, fmt.Sprintf("%s and %s show that Hawser is installed twice, under two names; remove "+
-					"one installation, or each attaches what the other has attached elsewhere",
-					objects[0].GetName(), objects[1].GetName()))
 			}
 		}
+		c.installed[p.Name] = shipped.Names(objects[0])
+		problems := c.shipped.Problems(p, objects)
 		if len(problems) > 0 {
-			missing[p.name] = strings.Join(problems, "; ")
+			missing[p.Name] = strings.Join(problems, "; ")
 		}
 	}
 	return version, missing, nil
@@ -246,7 +237,7 @@ func (c *Checker) labelled(
 ) ([]unstructured.Unstructured, error) {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
-	if err := c.reader.List(ctx, list, client.MatchingLabels{label: policy}); err != nil {
+	if err := c.reader.List(ctx, list, client.MatchingLabels{shipped.Label: policy}); err != nil {
 		return nil, fmt.Errorf("listing each %s of policy %s: %w", gvk.Kind, policy, err)
 	}
 	objects := slices.DeleteFunc(slices.Clone(list.Items), func(o unstructured.Unstructured) bool {
@@ -261,16 +252,17 @@ func (c *Checker) try(ctx context.Context) error {
 	missing, open := map[string]string{}, c.Missing() == ""
 	var failures []error
 	for _, p := range c.policies {
-		if p.try == nil {
+		try, tried := trials[p.Name]
+		if !tried {
 			continue
 		}
-		err := p.try(ctx, trial{dryRun: c.dryRun, reader: c.reader, names: c.installed[p.name]})
+		err := try(ctx, trial{dryRun: c.dryRun, reader: c.reader, names: c.installed[p.Name]})
 		if err == nil {
 			continue
 		}
-		failures = append(failures, fmt.Errorf("trying admission policy %s: %w", p.name, err))
+		failures = append(failures, fmt.Errorf("trying admission policy %s: %w", p.Name, err))
 		if !open || errors.Is(err, errNotInForce) {
-			missing[p.name] = err.Error()
+			missing[p.Name] = err.Error()
 		}
 	}
 	c.report(ctx, missing)
@@ -310,9 +302,9 @@ func (c *Checker) Collect(metrics chan<- prometheus.Metric) {
 	defer c.mu.Unlock()
 	for _, p := range c.policies {
 		value := 1.0
-		if c.missing[p.name] != "" {
+		if c.missing[p.Name] != "" {
 			value = 0
 		}
-		metrics <- prometheus.MustNewConstMetric(inForce, prometheus.GaugeValue, value, p.name)
+		metrics <- prometheus.MustNewConstMetric(inForce, prometheus.GaugeValue, value, p.Name)
 	}
 }

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/policy/shipped"
 	"github.com/hawser-io/hawser/test/apiserver"
 )
 
@@ -46,16 +47,16 @@ type cluster struct {
 func newCluster(t *testing.T, objects ...client.Object) *cluster {
 	t.Helper()
 	c := &cluster{t: t, clock: clocktesting.NewFakePassiveClock(time.Unix(1000, 0))}
-	specs, err := load()
+	specs, err := shipped.Load()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range policies {
-		for _, gvk := range p.kind {
-			o := installed(gvk, p.name)
-			o.SetLabels(map[string]string{label: p.name})
+	for _, p := range shipped.Policies {
+		for _, gvk := range p.Kind {
+			o := installed(gvk, p.Name)
+			o.SetLabels(map[string]string{shipped.Label: p.Name})
 			o.SetGeneration(1)
-			o.Object["spec"] = runtime.DeepCopyJSON(specs[[2]string{gvk.Kind, p.name}])
+			o.Object["spec"] = runtime.DeepCopyJSON(specs[[2]string{gvk.Kind, p.Name}])
 			objects = append(objects, o)
 		}
 	}
@@ -129,7 +130,7 @@ func (c *cluster) answer(o client.Object) error {
 		return nil
 	}
 	return apierrors.NewForbidden(schema.GroupResource{}, o.GetName(),
-		errors.New("ValidatingAdmissionPolicy '"+hold+"' with binding '"+hold+"' denied request: no"))
+		errors.New("ValidatingAdmissionPolicy '"+shipped.Hold+"' with binding '"+shipped.Hold+"' denied request: no"))
 }
 
 // reconcile returns what is missing after it, and when it is to come again.
@@ -153,7 +154,7 @@ func TestAWeakenedPolicyClosesTheGateAtOnceAndUntilItIsPutBack(t *testing.T) {
 	c := newCluster(t)
 	c.open()
 	fail := func(value string) {
-		c.change(validating[0], hold, func(spec map[string]any) { spec["failurePolicy"] = value })
+		c.change(shipped.Validating[0], shipped.Hold, func(spec map[string]any) { spec["failurePolicy"] = value })
 	}
 	fail("Ignore")
 	const want = "hawser-hold is not known to be in force: " +
@@ -178,20 +179,20 @@ func TestAChangeClosesTheGateAlthoughTheAPIServerStillRefuses(t *testing.T) {
 	c.clock.SetTime(c.clock.Now().Add(settle))
 	c.expect("once all were tried", "")
 
-	c.change(validating[1], hold, func(map[string]any) {})
+	c.change(shipped.Validating[1], shipped.Hold, func(map[string]any) {})
 	c.expect("right after the change", "changed")
 	c.clock.SetTime(c.clock.Now().Add(settle - time.Millisecond))
 	c.expect("a moment too early", "changed")
 	c.admission = func() error { return nil }
 	c.clock.SetTime(c.clock.Now().Add(time.Millisecond))
-	c.expect("once the change is in force", hold+" is not known to be in force: "+errNotInForce.Error())
+	c.expect("once the change is in force", shipped.Hold+" is not known to be in force: "+errNotInForce.Error())
 	c.admission = nil
 	c.expect("once it works again", "")
-	if err := c.Delete(t.Context(), installed(validating[1], hold)); err != nil {
+	if err := c.Delete(t.Context(), installed(shipped.Validating[1], shipped.Hold)); err != nil {
 		t.Fatal(err)
 	}
 	c.expect("without the binding", "there is no ValidatingAdmissionPolicyBinding")
-	if err := c.Delete(t.Context(), installed(validating[0], hold)); err != nil {
+	if err := c.Delete(t.Context(), installed(shipped.Validating[0], shipped.Hold)); err != nil {
 		t.Fatal(err)
 	}
 	c.expect("without the policy", "there is no ValidatingAdmissionPolicy with label")
@@ -203,12 +204,13 @@ func TestAChangeClosesTheGateAlthoughTheAPIServerStillRefuses(t *testing.T) {
 func TestASecondInstallationClosesTheGateUntilItIsGone(t *testing.T) {
 	c := newCluster(t)
 	c.open()
-	second := installed(validating[0], "acme-"+hold)
-	second.SetLabels(map[string]string{label: hold})
+	second := installed(shipped.Validating[0], "acme-"+shipped.Hold)
+	second.SetLabels(map[string]string{shipped.Label: shipped.Hold})
 	if err := c.Create(t.Context(), second); err != nil {
 		t.Fatal(err)
 	}
-	c.expect("once there is a second one", "acme-"+hold+" and "+hold+" show that Hawser is installed twice")
+	c.expect("once there is a second one",
+		"acme-"+shipped.Hold+" and "+shipped.Hold+" show that Hawser is installed twice")
 	c.clock.SetTime(c.clock.Now().Add(settle))
 	c.expect("also later", "installed twice")
 	if err := c.Delete(t.Context(), second); err != nil {
@@ -246,20 +248,20 @@ func TestAnOpenGateStaysOpenWhileThePoliciesCannotBeTried(t *testing.T) {
 
 func TestWithoutMutatingPoliciesTheOthersAreChecked(t *testing.T) {
 	mapper := meta.NewDefaultRESTMapper(nil)
-	for _, gvk := range validating {
+	for _, gvk := range shipped.Validating {
 		mapper.Add(gvk, meta.RESTScopeRoot)
 	}
 	c := newCluster(t)
 	kinds, err := c.checker.restrict(mapper)
-	if err != nil || !slices.Equal(kinds, []kind{validating}) {
+	if err != nil || !slices.Equal(kinds, []shipped.Kind{shipped.Validating}) {
 		t.Fatalf("kinds without mutating policies: %v, error %v; want the validating ones alone", kinds, err)
 	}
-	if got := c.checker.policies; len(got) != len(policies)-1 ||
-		slices.ContainsFunc(got, func(p policy) bool { return p.name == finalizer }) {
-		t.Errorf("policies without mutating ones: %v, want all but %s", got, finalizer)
+	if got := c.checker.policies; len(got) != len(shipped.Policies)-1 ||
+		slices.ContainsFunc(got, func(p shipped.Policy) bool { return p.Name == shipped.Finalizer }) {
+		t.Errorf("policies without mutating ones: %v, want all but %s", got, shipped.Finalizer)
 	}
-	for _, gvk := range mutating {
-		if err := c.Delete(t.Context(), installed(gvk, finalizer)); err != nil {
+	for _, gvk := range shipped.Mutating {
+		if err := c.Delete(t.Context(), installed(gvk, shipped.Finalizer)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -268,14 +270,15 @@ func TestWithoutMutatingPoliciesTheOthersAreChecked(t *testing.T) {
 
 func TestMutatingPoliciesAreCheckedWhereTheAPIServerHasThem(t *testing.T) {
 	mapper := meta.NewDefaultRESTMapper(nil)
-	for _, gvk := range mutating {
+	for _, gvk := range shipped.Mutating {
 		mapper.Add(gvk, meta.RESTScopeRoot)
 	}
 	checker := New(clocktesting.NewFakePassiveClock(time.Unix(1000, 0)))
 	kinds, err := checker.restrict(mapper)
-	if err != nil || !slices.Equal(kinds, []kind{validating, mutating}) || len(checker.policies) != len(policies) {
+	if err != nil || !slices.Equal(kinds, []shipped.Kind{shipped.Validating, shipped.Mutating}) ||
+		len(checker.policies) != len(shipped.Policies) {
 		t.Errorf("kinds %v, policies %v, error %v; want both kinds and %d policies", kinds, checker.policies, err,
-			len(policies))
+			len(shipped.Policies))
 	}
 }
 
@@ -294,14 +297,14 @@ func TestTheHoldIsTriedOnAnAttachmentThatIsHeld(t *testing.T) {
 	c.reconcile()
 	c.clock.SetTime(c.clock.Now().Add(settle))
 	c.deletes = func() error { return nil }
-	c.expect("where a held attachment could be deleted", hold)
+	c.expect("where a held attachment could be deleted", shipped.Hold)
 	c.deletes = func() error { return apierrors.NewNotFound(schema.GroupResource{}, "held") }
 	c.expect("where it is gone", "")
 	c.deletes = func() error { return apierrors.NewConflict(schema.GroupResource{}, "held", nil) }
 	c.expect("where it has changed", "")
 	another := apierrors.NewForbidden(schema.GroupResource{}, "held", errors.New("ValidatingAdmissionPolicy 'other'"))
 	if err := tryHold(t.Context(), trial{reader: c.Client, dryRun: refusing{c.checker.dryRun, another},
-		names: []string{hold}}); err == nil {
+		names: []string{shipped.Hold}}); err == nil {
 		t.Error("the deletion of a held attachment is refused by another policy: no error, want one")
 	}
 }

@@ -135,6 +135,12 @@ var refusing = map[string][]State{
 	"get": {Gone}, "describe": {Gone}, "why": {Gone}, "plan": {Gone}, "top": {Gone}, "uncordon": {Gone},
 	"delete": {Gone, Deleting}, "patch": {Gone, Deleting}, "label": {Gone, Deleting},
 	"declare-released": {Gone, Done}, "taint": {Gone, Tainted}, "untaint": {Gone, Present, Deleting},
+	"unfinalize": {Gone, Present},
+}
+
+// OfHawser reports whether a command needs Hawser's kinds.
+func OfHawser(command string) bool {
+	return slices.ContainsFunc(strings.Fields(command), func(word string) bool { return word == "vai" || word == "nvs" })
 }
 
 // possible reports whether a command can succeed, and is not carried out already.
@@ -145,6 +151,8 @@ func possible(command string, states States) bool {
 	switch {
 	case verb == "taint" && strings.HasSuffix(words[3], "-"):
 		verb = "untaint"
+	case verb == "patch" && strings.Contains(command, "finalizers"):
+		verb = "unfinalize"
 	case verb == "plan", verb == "why" && words[1] == "node" && states[object] == Gone:
 		object = "nvs " + words[2] // a node is a subject as long as its node state is left
 	case verb == "why":

@@ -218,6 +218,7 @@ var ofOthers = map[string]string{
 	"HWS122": "the Node is being deleted, so it is there", "HWS407": "the intent of an orphan does not exist",
 	"HWS512": "all intents", "HWS622": "the claim has no volume yet", "HWS644": "the intent does not exist",
 	"HWS716": "the intents for another volume",
+	"HWS925": "only what is being deleted waits for a finalizer",
 }
 
 func TestNoActIsAdvisedThatIsDoneOrCannotBeDone(t *testing.T) {
@@ -286,19 +287,25 @@ var stateTexts = map[catalog.State]string{catalog.Deleting: "being deleted", cat
 func page() string {
 	var b strings.Builder
 	b.WriteString("# Findings\n\n" +
-		"What `kubectl hawser why` can find, by its code. [why.md](../why.md) explains the command. The page is made from\n" +
-		"`internal/explain/catalog` by `go test ./internal/explain/catalog -update`.\n\n" +
+		"What `kubectl hawser why` and `kubectl hawser doctor` can find, by its code. [why.md](../why.md) and\n" +
+		"[doctor.md](../doctor.md) explain the commands. The page is made from `internal/explain/catalog` by\n" +
+		"`go test ./internal/explain/catalog -update`.\n\n" +
 		"A code never changes its meaning. In commands, `{node}` and the like are replaced by names. A list after them\n" +
 		"has the way out where the state of an object leaves no other.\n")
 	sections := map[string]string{"0": "All is well", "1": "Claim, volume and set", "2": "Attach", "3": "On the node",
 		"4": "Agents, node states and managers", "5": "The installation", "6": "Pods and claims of Kubernetes",
-		"7": "Attachments and nodes of Kubernetes", "8": "What could not be read", "9": "Files"}
+		"7": "Attachments and nodes of Kubernetes", "8": "What could not be read", "9": "Files",
+		"92": "The whole cluster"}
 	section := ""
 	for _, e := range catalog.All() {
 		e = e.For(nil)
-		if digit := e.Code[3:4]; digit != section {
-			section = digit
-			b.WriteString("\n## " + sections[digit] + "\n")
+		of := e.Code[3:4]
+		if e.Code > "HWS920" {
+			of = "92"
+		}
+		if of != section {
+			section = of
+			b.WriteString("\n## " + sections[of] + "\n")
 		}
 		prose := fmt.Sprintf("`%s` (%s). %s %s", e.Reason, strings.ToLower(string(e.Level)), e.Says, e.Way)
 		fmt.Fprintf(&b, "\n### %s\n\n%s\n", e.Code, wrapped(prose))

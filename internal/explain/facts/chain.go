@@ -7,7 +7,6 @@ package facts
 
 import (
 	"context"
-	"slices"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -20,8 +19,8 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/volume"
 )
 
-// managerLease is the Lease of the leading manager.
-const managerLease = "hawser-manager"
+// ManagerLease is the Lease of the leading manager.
+const ManagerLease = "hawser-manager"
 
 // system reads what concerns the whole installation.
 func (g *Gatherer) system(ctx context.Context) {
@@ -29,7 +28,7 @@ func (g *Gatherer) system(ctx context.Context) {
 		return
 	}
 	g.facts.Manager = get[volumesv1alpha1.VolumeManager](ctx, g, KindManager, "", volumesv1alpha1.VolumeManagerName)
-	g.facts.ManagerLease = get[coordinationv1.Lease](ctx, g, KindLease, g.System, managerLease)
+	g.facts.ManagerLease = get[coordinationv1.Lease](ctx, g, KindLease, g.System, ManagerLease)
 }
 
 // node reads what shows the state of one node, once.
@@ -118,12 +117,17 @@ func (g *Gatherer) elsewhere(ctx context.Context, v *Volume) {
 	g.progress("attachments of " + v.Volume.Ref.String())
 	all, err := g.attachments(ctx)
 	v.Elsewhere.Err = err
-	of := slices.DeleteFunc(slices.Clone(all), func(a Attachment) bool { return a.Volume != v.Volume.Ref.Name })
-	for i, a := range of {
-		if i == mostHolders {
+	read := 0
+	for i := range all {
+		a := &all[i]
+		if a.Volume != v.Volume.Ref.Name {
+			continue
+		}
+		if read == mostHolders {
 			v.Elsewhere.Cut = true
 			return
 		}
+		read++
 		va := get[storagev1.VolumeAttachment](ctx, g, KindAttachment, "", a.Name)
 		if va.Found && va.Value.Spec.NodeName != v.Node {
 			v.Elsewhere.Items = append(v.Elsewhere.Items, *va.Value)

@@ -133,7 +133,7 @@ func Uses(pod *corev1.Pod, intent *volumesv1alpha1.VolumeAttachmentIntent) bool 
 	source := intent.Spec.Volume.PersistentVolumeClaim
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
-		if claim, ok := claimOf(pod, v); ok && source != nil && claim == source.ClaimName {
+		if claim, ok := ClaimOf(pod, v); ok && source != nil && claim == source.ClaimName {
 			return true
 		}
 		if inlineAttribute(v, volumesv1alpha1.AttributeIntent) == intent.Name || shows(v, pod, intent) {

@@ -59,7 +59,7 @@ func (g *Gatherer) ofPod(ctx context.Context, ref Ref) error {
 			client.MatchingLabels{volumesv1alpha1.PodUIDLabel: string(pod.UID)})
 	}
 	for i := range pod.Spec.Volumes {
-		if claim, ok := claimOf(pod, &pod.Spec.Volumes[i]); ok {
+		if claim, ok := ClaimOf(pod, &pod.Spec.Volumes[i]); ok {
 			g.podVolume(ctx, pod.Spec.Volumes[i].Name, claim)
 		} else if intent := inlineAttribute(&pod.Spec.Volumes[i], volumesv1alpha1.AttributeIntent); intent != "" {
 			g.inlineIntent(ctx, pod.Spec.Volumes[i].Name,
@@ -123,8 +123,8 @@ func nodeOf(pod *corev1.Pod) string {
 	return pod.Spec.NodeSelector[corev1.LabelHostname]
 }
 
-// claimOf is the claim of a pod's volume: named, of an ephemeral volume, or named to Hawser's inline driver.
-func claimOf(pod *corev1.Pod, v *corev1.Volume) (string, bool) {
+// ClaimOf is the claim of a pod's volume: named, of an ephemeral volume, or named to Hawser's inline driver.
+func ClaimOf(pod *corev1.Pod, v *corev1.Volume) (string, bool) {
 	switch {
 	case v.PersistentVolumeClaim != nil:
 		return v.PersistentVolumeClaim.ClaimName, true
@@ -166,7 +166,7 @@ func (g *Gatherer) ofClaim(ctx context.Context, ref Ref) error {
 	g.facts.Users = List[corev1.Pod]{Err: err}
 	for i := range pods.Items {
 		for j := range pods.Items[i].Spec.Volumes {
-			if claim, ok := claimOf(&pods.Items[i], &pods.Items[i].Spec.Volumes[j]); ok && claim == ref.Name {
+			if claim, ok := ClaimOf(&pods.Items[i], &pods.Items[i].Spec.Volumes[j]); ok && claim == ref.Name {
 				g.facts.Users.Items = append(g.facts.Users.Items, pods.Items[i])
 			}
 		}

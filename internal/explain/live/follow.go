@@ -25,6 +25,7 @@ import (
 // Follower has the present objects of a list.
 type Follower struct {
 	store   cache.Store
+	trim    func(client.Object)
 	changed func()
 	// settled is closed once the list was read, or the API server refused it for good.
 	settled chan struct{}
@@ -38,7 +39,14 @@ type Follower struct {
 // was read for the first time.
 func Follow(ctx context.Context, c client.WithWatch, list client.ObjectList, options client.ListOptions, changed func(),
 ) *Follower {
-	f := &Follower{store: cache.NewStore(cache.MetaNamespaceKeyFunc), changed: changed, settled: make(chan struct{})}
+	return follow(ctx, c, list, options, nil, changed)
+}
+
+// follow calls trim, unless it is nil, with each object that is kept.
+func follow(ctx context.Context, c client.WithWatch, list client.ObjectList, options client.ListOptions,
+	trim func(client.Object), changed func()) *Follower {
+	f := &Follower{store: cache.NewStore(cache.MetaNamespaceKeyFunc), trim: trim, changed: changed,
+		settled: make(chan struct{})}
 	ctx, stop := context.WithCancel(ctx)
 	raw := func(o metav1.ListOptions) *client.ListOptions {
 		given := options
@@ -116,14 +124,24 @@ type followed struct {
 	f *Follower
 }
 
-func (s followed) Add(object any) error    { return s.then(s.Store.Add(object)) }
-func (s followed) Update(object any) error { return s.then(s.Store.Update(object)) }
+func (s followed) Add(object any) error    { return s.then(s.Store.Add(s.trimmed(object))) }
+func (s followed) Update(object any) error { return s.then(s.Store.Update(s.trimmed(object))) }
 func (s followed) Delete(object any) error { return s.then(s.Store.Delete(object)) }
 
 func (s followed) Replace(objects []any, version string) error {
+	for _, object := range objects {
+		s.trimmed(object)
+	}
 	err := s.Store.Replace(objects, version)
 	s.f.settle()
 	return s.then(err)
+}
+
+func (s followed) trimmed(object any) any {
+	if s.f.trim != nil {
+		s.f.trim(object.(client.Object))
+	}
+	return object
 }
 
 func (s followed) then(err error) error {

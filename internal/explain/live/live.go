@@ -36,6 +36,9 @@ type Reader struct {
 	ctx     context.Context // of the watches, which outlive each read
 	changed chan struct{}
 	refused func(what string, err error)
+	// Trim removes what is not needed from each object, before it is kept; nil for nothing. It is set before the first
+	// read.
+	Trim func(client.Object)
 
 	mu        sync.Mutex
 	round     int
@@ -189,7 +192,7 @@ func (r *Reader) follow(ctx context.Context, list client.ObjectList, options cli
 	u, known := r.followed[key]
 	if !known {
 		watching, stop := context.WithCancel(r.ctx)
-		u = &use{stop: stop, Follower: Follow(watching, r.client, list, options, r.change)}
+		u = &use{stop: stop, Follower: follow(watching, r.client, list, options, r.Trim, r.change)}
 		r.followed[key] = u
 	}
 	u.round = r.round
