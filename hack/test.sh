@@ -83,17 +83,23 @@ crashes='^TestAn(AgentKilled|IntentDeletedWhile|IntentThatIsLetGo)'
 # The launcher's test builds the launcher, and the end-to-end tests build every program. The cache of go test does not
 # know that, so these always run.
 packages() {
-	local failed=0 listed plainly raced beside
+	local failed=0 test listed plainly raced running=()
 	run "$top" "${whole[@]}" &
-	beside=$!
+	running+=($!)
 	listed=$(cd "$top" && go list ./... | grep -v -E '/test/(e2e|manager|simulation)$|/internal/(handshake|agent)$')
 	mapfile -t plainly < <(grep -E "$plain" <<<"$listed")
 	mapfile -t raced < <(grep -v -E "$plain" <<<"$listed")
-	run "$top" "${plainly[@]}" || failed=1
-	run "$top" -race "${raced[@]}" || failed=1
-	run "$top/hack/localcluster" -count=1 ./... || failed=1
-	run "$top/hack/images" ./... || failed=1
-	wait $beside || failed=1
+	run "$top" "${plainly[@]}" &
+	running+=($!)
+	run "$top" -race "${raced[@]}" &
+	running+=($!)
+	run "$top/hack/localcluster" -count=1 ./... &
+	running+=($!)
+	run "$top/hack/images" ./... &
+	running+=($!)
+	for test in "${running[@]}"; do
+		wait "$test" || failed=1
+	done
 	return $failed
 }
 
