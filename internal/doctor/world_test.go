@@ -16,9 +16,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/volume"
+	"github.com/hawser-io/hawser/internal/explain/facts"
 )
 
 var noon = time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
@@ -68,23 +70,9 @@ func (w *world) addNode(name string) *corev1.Node {
 	return node
 }
 
-func (w *world) node(name string) *corev1.Node {
-	for _, n := range w.Nodes.Items {
-		if n.Name == name {
-			return n
-		}
-	}
-	panic("there is no node " + name)
-}
+func (w *world) node(name string) *corev1.Node { return itemOf(w.Nodes, name) }
 
-func (w *world) csiNode(name string) *storagev1.CSINode {
-	for _, n := range w.CSINodes.Items {
-		if n.Name == name {
-			return n
-		}
-	}
-	panic("there is no CSINode " + name)
-}
+func (w *world) csiNode(name string) *storagev1.CSINode { return itemOf(w.CSINodes, name) }
 
 func (w *world) addVolume(claim, pv, handle string) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume) {
 	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
@@ -155,23 +143,9 @@ func (w *world) withHawser() {
 	}
 }
 
-func (w *world) state(node string) *volumesv1alpha1.NodeVolumeState {
-	for _, s := range w.States.Items {
-		if s.Name == node {
-			return s
-		}
-	}
-	panic("there is no node state " + node)
-}
+func (w *world) state(node string) *volumesv1alpha1.NodeVolumeState { return itemOf(w.States, node) }
 
-func (w *world) lease(name string) *coordinationv1.Lease {
-	for _, l := range w.Leases.Items {
-		if l.Name == name {
-			return l
-		}
-	}
-	panic("there is no Lease " + name)
-}
+func (w *world) lease(name string) *coordinationv1.Lease { return itemOf(w.Leases, name) }
 
 func lease(name string, age time.Duration) *coordinationv1.Lease {
 	return &coordinationv1.Lease{ObjectMeta: metaOf("hawser-system", name), Spec: coordinationv1.LeaseSpec{
@@ -196,4 +170,14 @@ func (w *world) addIntent(name, node, claim, pv string) *volumesv1alpha1.VolumeA
 // writes of a field, as an API server records them.
 func writes(field string, at metav1.Time) []metav1.ManagedFieldsEntry {
 	return []metav1.ManagedFieldsEntry{{Time: &at, FieldsV1: metav1.NewFieldsV1(`{"` + field + `":{}}`)}}
+}
+
+// itemOf is the object of that name.
+func itemOf[P client.Object](list facts.List[P], name string) P {
+	for _, o := range list.Items {
+		if o.GetName() == name {
+			return o
+		}
+	}
+	panic(fmt.Sprintf("there is no %s in %T", name, list))
 }

@@ -73,17 +73,17 @@ func TestAttemptsAreForgottenOnlyOfWhatWillNotBeTried(t *testing.T) {
 	}
 }
 
-func TestNobodyIsToldOfAnEndThatTheDiskDoesNotKnow(t *testing.T) {
+func TestAnEndThatTheDiskDoesNotKnowIsNotReported(t *testing.T) {
 	f := plantest.Situation()
 	plantest.Unused(f)
 	f.Kubelet, f.Reference = &kubelet.TrackedUse{}, record.Missing
 	v := volumeWith(f.Record)
 	for _, f.Unsaved = range []bool{true, false} {
-		told := report.NewIntentReport(v.Snapshot(), *f, f.Intents[0]).Published != nil
+		reported := report.NewIntentReport(v.Snapshot(), *f, f.Intents[0]).Published != nil
 		if left := report.NewVolumeReport(v.Snapshot(),
-			*f).Line.PublishedBy == volumesv1alpha1.PublisherKubelet; told == f.Unsaved || left == f.Unsaved {
+			*f).Line.PublishedBy == volumesv1alpha1.PublisherKubelet; reported == f.Unsaved || left == f.Unsaved {
 			t.Errorf("unsaved: %t; the intent's end is reported: %t, the line is the kubelet's: %t, want both only if it is "+
-				"saved", f.Unsaved, told, left)
+				"saved", f.Unsaved, reported, left)
 		}
 	}
 }

@@ -40,12 +40,13 @@ func (p *policies) read(all *reads) {
 
 // missing are why policies are not known to be in force, by their names. The plugin knows those of its own version.
 func (p *policies) missing(c *doctor.Cluster) (map[string]string, error) {
-	served := facts.NoKind(p.mutating.Err) // before Kubernetes 1.36 there is none
-	if err := errors.Join(p.validating.Err, p.validatingBinding.Err); err != nil {
-		return nil, p.validating.Err
+	absent := facts.NoKind(p.mutating.Err) // before Kubernetes 1.36
+	err := errors.Join(p.validating.Err, p.validatingBinding.Err)
+	if !absent {
+		err = errors.Join(err, p.mutating.Err, p.mutatingBinding.Err)
 	}
-	if !served && p.mutating.Err != nil {
-		return nil, p.mutating.Err
+	if err != nil {
+		return nil, err
 	}
 	if runs := versionOf(c); runs == "" {
 		return nil, errors.New("neither an operator nor an agent has reported its version")
@@ -62,7 +63,7 @@ func (p *policies) missing(c *doctor.Cluster) (map[string]string, error) {
 	}
 	missing := map[string]string{}
 	for _, policy := range shipped.Policies {
-		if policy.Kind == shipped.Mutating && served {
+		if policy.Kind == shipped.Mutating && absent {
 			continue
 		}
 		of := installed[policy.Kind]

@@ -9,6 +9,7 @@ package read
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -119,17 +120,17 @@ func readEvents(ctx context.Context, r client.Reader, c *doctor.Cluster) {
 	all := &reads{ctx: ctx, reader: r}
 	within := client.InNamespace(c.Namespace)
 	var ofPods, ofClaims, ofNodes doctor.List[corev1.Event]
-	if waits(c.Pods.Items, func(p *corev1.Pod) bool { return !explain.PodSettled(p) }) {
+	if slices.ContainsFunc(c.Pods.Items, func(p *corev1.Pod) bool { return !explain.PodSettled(p) }) {
 		run(all, &ofPods, &corev1.EventList{}, within, selected("involvedObject.kind=Pod,type=Warning"))
 	}
-	if waits(c.Claims.Items, func(p *corev1.PersistentVolumeClaim) bool { return p.Status.Phase != corev1.ClaimBound }) {
+	if slices.ContainsFunc(c.Claims.Items, func(p *corev1.PersistentVolumeClaim) bool { return p.Status.Phase != corev1.ClaimBound }) {
 		run(all, &ofClaims, &corev1.EventList{}, within, selected("involvedObject.kind=PersistentVolumeClaim"))
 	}
 	nodes := map[string]bool{}
 	for _, n := range c.Nodes.Items {
 		nodes[n.Name] = true
 	}
-	if waits(c.Attachments.Items, func(va *storagev1.VolumeAttachment) bool { return !nodes[va.Spec.NodeName] }) {
+	if slices.ContainsFunc(c.Attachments.Items, func(va *storagev1.VolumeAttachment) bool { return !nodes[va.Spec.NodeName] }) {
 		run(all, &ofNodes, &corev1.EventList{}, client.InNamespace(metav1.NamespaceDefault),
 			selected("involvedObject.kind=Node,reason=RemovingNode"))
 	}
@@ -140,15 +141,6 @@ func readEvents(ctx context.Context, r client.Reader, c *doctor.Cluster) {
 			c.Events.Err = l.Err
 		}
 	}
-}
-
-func waits[T any](list []T, does func(T) bool) bool {
-	for _, o := range list {
-		if does(o) {
-			return true
-		}
-	}
-	return false
 }
 
 func selected(text string) client.ListOption {

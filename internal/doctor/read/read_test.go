@@ -189,6 +189,13 @@ func policiesOf(t *testing.T, s *server) {
 	}
 }
 
+// forbid has the server refuse to list a kind.
+func forbid(kind string) func(*server) {
+	return func(s *server) {
+		s.errs["*v1."+kind+"List"] = apierrors.NewForbidden(schema.GroupResource{Resource: kind}, "", nil)
+	}
+}
+
 func TestPoliciesAreComparedWithThoseOfTheSameVersionAlone(t *testing.T) {
 	for _, tt := range []struct {
 		name, version string
@@ -208,6 +215,12 @@ func TestPoliciesAreComparedWithThoseOfTheSameVersionAlone(t *testing.T) {
 				s.errs["*v1.MutatingAdmissionPolicy"+kind+"List"] = &meta.NoKindMatchError{}
 			}
 		}},
+		{name: "bindings that may not be read", version: version.Version, change: forbid("ValidatingAdmissionPolicyBinding"),
+			unknown: true},
+		{name: "mutating policies that may not be read", version: version.Version, change: forbid("MutatingAdmissionPolicy"),
+			unknown: true},
+		{name: "mutating bindings that may not be read", version: version.Version,
+			change: forbid("MutatingAdmissionPolicyBinding"), unknown: true},
 	} {
 		s := newServer()
 		s.installed = true
@@ -220,7 +233,8 @@ func TestPoliciesAreComparedWithThoseOfTheSameVersionAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := slices.Sorted(maps.Keys(c.Policies))
-		if !slices.Equal(got, tt.missing) || (c.PoliciesErr != nil) != tt.unknown {
+		if !slices.Equal(got, tt.missing) || (c.PoliciesErr != nil) != tt.unknown ||
+			facts.Denied(c.PoliciesErr) != (tt.unknown && len(s.errs) > 0) {
 			t.Errorf("%s: missing %v (%v), error %v; want %v, and an error %t", tt.name, got, c.Policies, c.PoliciesErr,
 				tt.missing, tt.unknown)
 		}
