@@ -123,14 +123,18 @@ func readEvents(ctx context.Context, r client.Reader, c *doctor.Cluster) {
 	if slices.ContainsFunc(c.Pods.Items, func(p *corev1.Pod) bool { return !explain.PodSettled(p) }) {
 		run(all, &ofPods, &corev1.EventList{}, within, selected("involvedObject.kind=Pod,type=Warning"))
 	}
-	if slices.ContainsFunc(c.Claims.Items, func(p *corev1.PersistentVolumeClaim) bool { return p.Status.Phase != corev1.ClaimBound }) {
+	if slices.ContainsFunc(c.Claims.Items, func(p *corev1.PersistentVolumeClaim) bool {
+		return p.Status.Phase != corev1.ClaimBound
+	}) {
 		run(all, &ofClaims, &corev1.EventList{}, within, selected("involvedObject.kind=PersistentVolumeClaim"))
 	}
 	nodes := map[string]bool{}
 	for _, n := range c.Nodes.Items {
 		nodes[n.Name] = true
 	}
-	if slices.ContainsFunc(c.Attachments.Items, func(va *storagev1.VolumeAttachment) bool { return !nodes[va.Spec.NodeName] }) {
+	if slices.ContainsFunc(c.Attachments.Items, func(va *storagev1.VolumeAttachment) bool {
+		return !nodes[va.Spec.NodeName]
+	}) {
 		run(all, &ofNodes, &corev1.EventList{}, client.InNamespace(metav1.NamespaceDefault),
 			selected("involvedObject.kind=Node,reason=RemovingNode"))
 	}
