@@ -169,7 +169,7 @@ func taintedNode(name string) *corev1.Node {
 func TestDoctorWorksWithoutHawsersKinds(t *testing.T) {
 	config, c := apiserver.Borrow(t)
 	messy(t, c)
-	apiserver.Kubectl(t, apiserver.Kubeconfig(t, config), "", "delete", "-f", "crd/bases")
+	deleteKinds(t, config)
 	stdout, stderr, exit := run(t, config, "doctor", "-o", "json")
 	report := reportOf(t, stdout)
 	for _, want := range foundAtOnce {

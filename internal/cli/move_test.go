@@ -349,7 +349,7 @@ func TestWithoutRightsOrHawserEachCommandSaysSo(t *testing.T) {
 			}
 		}
 	}
-	apiserver.Kubectl(t, apiserver.Kubeconfig(t, config), "", "delete", "-f", "crd/bases")
+	deleteKinds(t, config)
 	delete(newCommands, "why") // it explains claims without Hawser too
 	for name, args := range newCommands {
 		for _, format := range []string{"", "json"} {

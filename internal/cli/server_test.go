@@ -7,6 +7,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -16,11 +17,13 @@ import (
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/explain"
 	"github.com/hawser-io/hawser/internal/explain/catalog"
 	"github.com/hawser-io/hawser/test/apiserver"
@@ -153,11 +156,29 @@ func TestAWrongNameIsAnError(t *testing.T) {
 	}
 }
 
+// deleteKinds deletes Hawser's kinds, and waits until the API server does not list them in its discovery: it still does
+// for some time after the last CustomResourceDefinition is gone, and reports no event when it stops.
+func deleteKinds(t *testing.T, config *rest.Config) {
+	t.Helper()
+	apiserver.Kubectl(t, apiserver.Kubeconfig(t, config), "", "delete", "-f", "crd/bases")
+	c, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := func(ctx context.Context) (bool, error) {
+		err := c.RESTClient().Get().AbsPath("/apis", volumesv1alpha1.GroupVersion.Group).Do(ctx).Error()
+		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
+	}
+	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true, gone); err != nil {
+		t.Fatalf("waiting until the API server does not list Hawser's kinds: %v", err)
+	}
+}
+
 func TestWithoutHawserPodsAreExplainedAndIntentsAreNot(t *testing.T) {
 	config, c := apiserver.Borrow(t)
 	f := one(t, "pod-driver-missing", time.Now())
 	f.create(t, c)
-	apiserver.Kubectl(t, apiserver.Kubeconfig(t, config), "", "delete", "-f", "crd/bases")
+	deleteKinds(t, config)
 	stdout, stderr, exit := run(t, config, f.args...)
 	for _, want := range []string{"HWS209", "HWS803"} {
 		if exit != Findings || !strings.Contains(stdout, want) {
