@@ -56,7 +56,7 @@ func TestTheAgentOnARealAPIServer(t *testing.T) {
 	endpoints.Await(t, "the agent is alive", "http://"+f.probeAddr+"/healthz", http.StatusOK)
 	endpoints.Await(t, "it can find drivers", "http://"+f.probeAddr+"/readyz/drivers", http.StatusOK)
 	endpoints.Await(t, "metrics need a token", "https://"+f.metrics.Address+"/metrics", http.StatusUnauthorized)
-	got, _ := endpoints.Ask(t, http.MethodGet, "http://"+f.probeAddr+"/readyz", "")
+	got, _ := endpoints.Send(t, http.MethodGet, "http://"+f.probeAddr+"/readyz", "")
 	if got != http.StatusInternalServerError {
 		t.Errorf("readiness of the agent before its first report: status %d, want %d", got, http.StatusInternalServerError)
 	}

@@ -79,7 +79,7 @@ func TestTheManagerOnARealAPIServer(t *testing.T) {
 	})
 	endpoints.Await(t, "the manager is alive", "http://"+o.healthAddr+"/healthz", http.StatusOK)
 	endpoints.Await(t, "its caches are filled", "http://"+o.healthAddr+"/readyz/caches", http.StatusOK)
-	got, _ := endpoints.Ask(t, http.MethodGet, "http://"+o.healthAddr+"/readyz", "")
+	got, _ := endpoints.Send(t, http.MethodGet, "http://"+o.healthAddr+"/readyz", "")
 	if got != http.StatusInternalServerError {
 		t.Errorf("readiness of the manager without the policies: status %d, want %d", got, http.StatusInternalServerError)
 	}

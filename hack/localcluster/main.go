@@ -28,7 +28,7 @@ import (
 
 const usage = `localcluster runs a Kubernetes cluster on one machine, below one directory.
 
-  localcluster up      --dir DIR --nodes 2 [flags]   bring it up, or mend it; prints the KUBECONFIG
+  localcluster up      --dir DIR --nodes 2 [flags]   bring it up, or repair it; prints the KUBECONFIG
   localcluster down    --dir DIR [--purge]           stop it, and delete its directory
   localcluster discard --dir DIR                     stop it, unmount what is mounted below DIR, detach
                                                      its loop devices, and delete DIR

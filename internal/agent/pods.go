@@ -50,7 +50,7 @@ func (a *Agent) newPodPlugin() *podPlugin {
 	changes := inline.NewChanges(a.Clock)
 	holders := operation.NewHolders(a.Log, func(places []string) {
 		for _, path := range places {
-			a.plugin.Hasten(inline.Place{Directory: filepath.Dir(path), Intent: filepath.Base(path)})
+			a.plugin.RetrySoon(inline.Place{Directory: filepath.Dir(path), Intent: filepath.Base(path)})
 		}
 	})
 	return &podPlugin{changes: changes, holders: holders, Plugin: inline.New(inline.Options{

@@ -59,12 +59,12 @@ func (p Protocol) MayClearInUse(h Held) Guard {
 // gone. The passing of time says nothing of that machine: it may be cut off, and go on. And where the driver knows both
 // by one name, the next attachment would open its access again.
 func (p Protocol) MayDropForeign(n Node) Guard {
-	return p.refuse(GuardSameMachine, n.vouched())
+	return p.refuse(GuardSameMachine, n.machineDeclaredGone())
 }
 
-// vouched reports whether an administrator has ended what another machine uses. A use that names no attachment belongs
+// machineDeclaredGone reports whether an administrator has ended what another machine uses. A use that names no attachment belongs
 // to the entry.
-func (n Node) vouched() bool {
+func (n Node) machineDeclaredGone() bool {
 	uid := n.Use.UID
 	if uid == "" {
 		uid = n.Entry.UID
@@ -73,5 +73,5 @@ func (n Node) vouched() bool {
 	if n.Entry.UID != uid {
 		return declared
 	}
-	return n.Entry.State == Detaching && n.Entry.Detached && (declared || n.Entry.Vouched)
+	return n.Entry.State == Detaching && n.Entry.Detached && (declared || n.Entry.Declared)
 }

@@ -167,7 +167,7 @@ func TestEachWayOfReadingAndWritingIsNeeded(t *testing.T) {
 		{effectListensAgain, restoreWorld, I2},
 		{effectHeardLive, restoreWorld, I2},
 		{effectExcuseOfThis, restoreExcusedWorld, I3},
-		{effectVouched, machineWorld, I5},
+		{effectDeclared, machineWorld, I5},
 		{effectOrderLease, assertWorld, I9},
 		{effectSessionWrites, assertWorld, I9},
 		{effectRecordKept, assertWorld, I9},

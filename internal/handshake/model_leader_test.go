@@ -211,7 +211,7 @@ func (st *stepper) markDetaching(i, n int) {
 			st.writeDetaching(i, n, uid, forced)
 		case st.rules.MayMarkDetaching(h.view(), uidNames[uid], true) != GuardNone:
 		case st.machines && h.use.gone:
-			st.writeVouched(i, n, uid)
+			st.writeDeclared(i, n, uid)
 		case st.asserts:
 			st.relyOn(i, n, uid)
 		}
@@ -228,7 +228,7 @@ func (st *stepper) writeDetaching(i, n int, uid uint8, forced bool) {
 	h := &s.node[n]
 	h.entry = entry{
 		state: entryDetaching, uid: uid, forced: forced,
-		vouched: st.machines && forced && (st.without == effectVouched || h.isDeclared(uid)),
+		declared: st.machines && forced && (st.without == effectDeclared || h.isDeclared(uid)),
 	}
 	if forced {
 		h.entry.unprotected = !st.cuts && st.without != effectUnprotected
@@ -241,10 +241,10 @@ func (st *stepper) writeDetaching(i, n int, uid uint8, forced bool) {
 	st.emit(act{actWriteDetaching, uint8(n), uint8(i), uid}, s)
 }
 
-// writeVouched: an administrator has said that the machine that uses the volume is off, and it is.
-func (st *stepper) writeVouched(i, n int, uid uint8) {
+// writeDeclared: an administrator has said that the machine that uses the volume is off, and it is.
+func (st *stepper) writeDeclared(i, n int, uid uint8) {
 	s := st.from
-	s.node[n].entry = entry{state: entryDetaching, uid: uid, forced: true, vouched: true, unprotected: !st.cuts}
+	s.node[n].entry = entry{state: entryDetaching, uid: uid, forced: true, declared: true, unprotected: !st.cuts}
 	s.node[n].excused |= 1 << uid
 	st.wroteState(&s, n)
 	st.emit(act{actWriteVouched, uint8(n), uint8(i), uid}, s)

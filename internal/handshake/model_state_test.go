@@ -62,8 +62,8 @@ type entry struct {
 	state                         entryState
 	uid                           uint8
 	detached, forced, unprotected bool
-	// vouched: an administrator has said that the machine is off.
-	vouched bool
+	// declared: an administrator has said that the machine is off.
+	declared bool
 	// unlisted: the volume was taken out of the Node's volumesAttached; looked: the agent has checked after that.
 	unlisted, looked bool
 	// boot that the Node named when the volume was taken out.
@@ -308,7 +308,7 @@ func (n *nodeState) view() Node {
 		LookedAgain: n.entry.relooked, Boot: bootNames[n.kubelet.said],
 		Entry: Entry{
 			State: [...]State{Absent, Attached, Detaching}[n.entry.state], UID: uidNames[n.entry.uid],
-			Detached: n.entry.detached, Forced: n.entry.forced, Vouched: n.entry.vouched, Boot: bootNames[n.entry.boot],
+			Detached: n.entry.detached, Forced: n.entry.forced, Declared: n.entry.declared, Boot: bootNames[n.entry.boot],
 			Asked: n.entry.asked,
 		},
 		Use: Use{

@@ -102,7 +102,7 @@ const (
 	effectRestates      effect = "a session begins with what the agent knows itself"
 	effectNewNumber     effect = "no manager has confirmed a new session"
 	effectListensAgain  effect = "a manager whose watch ended listens again"
-	effectVouched       effect = "time says nothing of another machine"
+	effectDeclared      effect = "time says nothing of another machine"
 	effectHeardLive     effect = "only a renewal that was seen counts"
 	effectOrderLease    effect = "state read before Lease"
 	effectSessionWrites effect = "a session begins with a write"

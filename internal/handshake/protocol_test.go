@@ -78,7 +78,7 @@ func TestDetaching(t *testing.T) {
 		{"what is in use may not", p.MayMarkDetaching(inUseN, "u1", false), GuardNotInUse},
 		{"but on evidence", p.MayMarkDetaching(inUseN, "u1", true), GuardNone},
 		{
-			"evidence vouches for one attachment only",
+			"evidence counts for one attachment only",
 			p.MayMarkDetaching(with(inUseN, func(n *Node) { n.Entry = Entry{} }), "u2", true), GuardNotInUse,
 		},
 		{"an entry of another attachment is not overwritten", p.MayMarkDetaching(attachedN, "u2", true), GuardOneAttachment},

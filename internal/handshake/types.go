@@ -71,8 +71,8 @@ type Entry struct {
 	Detached bool
 	// Forced: Detaching rests on evidence other than the agent's release.
 	Forced bool
-	// Vouched: that evidence is an administrator's word about the machine, not the passing of time.
-	Vouched bool
+	// Declared: that evidence is an administrator's word about the machine, not the passing of time.
+	Declared bool
 	// Boot that the Node named when the volume was taken out of its volumesAttached after a forced detach; empty where
 	// that is not known.
 	Boot string

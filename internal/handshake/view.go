@@ -45,7 +45,7 @@ func NodeOf(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) Node {
 		n.LookedAgain = n.Reported && p.RebootGeneration > 0 && observed >= p.RebootGeneration
 		if a.Evidence != nil && a.Evidence.Type != volumesv1alpha1.EvidenceAgentReleased {
 			n.Entry.Forced = true
-			n.Entry.Vouched = a.Evidence.Type == volumesv1alpha1.EvidenceOutOfServiceTaint ||
+			n.Entry.Declared = a.Evidence.Type == volumesv1alpha1.EvidenceOutOfServiceTaint ||
 				a.Evidence.Type == volumesv1alpha1.EvidenceDeclaredByAdministrator
 		}
 	}

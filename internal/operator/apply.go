@@ -110,13 +110,13 @@ func (r *Reconciler) apply(ctx context.Context, vm *volumesv1alpha1.VolumeManage
 
 // reportMended is about what another client changed since the operator applied it.
 func reportMended(recorder events.EventRecorder, vm *volumesv1alpha1.VolumeManager,
-	got, before *unstructured.Unstructured, mended differences) {
+	got, before *unstructured.Unstructured, corrected differences) {
 	where := "deleted"
 	if before != nil {
-		if len(mended) == 0 {
+		if len(corrected) == 0 {
 			return
 		}
-		where = mended.first()
+		where = corrected.first()
 	}
 	recorder.Eventf(vm, got, corev1.EventTypeWarning, "DriftMended", "Apply", "another client changed %s (%s); it is "+
 		"put back. To change it, change the VolumeManager", identity(got), where)

@@ -123,14 +123,14 @@ func Backoff(attempts int32) time.Duration {
 	return d
 }
 
-// Hasten is when to try again after an event that may have removed the cause of a failure: after the first backoff, in
-// place of at next. A pod that starts one process after the other causes such events without end, so hastened, which is
-// the caller's, keeps until when no other event shortens a wait.
-func Hasten(now, next time.Time, hastened *time.Time) time.Time {
-	if now.Before(*hastened) {
+// ShortenWait is when to try again after an event that may have removed the cause of a failure: after the first
+// backoff, in place of at next. A pod that starts one process after the other causes such events without end, so
+// shortened, which is the caller's, keeps until when no other event shortens a wait.
+func ShortenWait(now, next time.Time, shortened *time.Time) time.Time {
+	if now.Before(*shortened) {
 		return next
 	}
-	*hastened = next
+	*shortened = next
 	if soon := now.Add(FirstBackoff); soon.Before(next) {
 		return soon
 	}

@@ -51,7 +51,7 @@ func (d *demo) missesDriver(ctx context.Context, name string) (reason string, er
 	return c.Reason, nil
 }
 
-func (d *demo) mendDriver(ctx context.Context) error {
+func (d *demo) repairDriver(ctx context.Context) error {
 	if err := d.StartAgain(ctx, system.NodeDriver(nodeA)); err != nil {
 		return err
 	}

@@ -99,7 +99,7 @@ func (d *demo) steps() []step {
 		{"the intent on " + nodeA + " is deleted: the volume moves to " + nodeB + " with its data", d.move},
 		{"everything is deleted: nothing is left behind", d.remove},
 		{"the driver of " + nodeA + " is stopped: a new intent waits, and why names the cause", d.breakDriver},
-		{"the driver starts again: the intent becomes Ready by itself, and is deleted", d.mendDriver},
+		{"the driver starts again: the intent becomes Ready by itself, and is deleted", d.repairDriver},
 	}
 }
 

@@ -54,7 +54,7 @@ func Await(t *testing.T, what, url string, want int) {
 	last, body := 0, ""
 	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true,
 		func(context.Context) (bool, error) {
-			last, body = Ask(t, http.MethodGet, url, "")
+			last, body = Send(t, http.MethodGet, url, "")
 			return last == want, nil
 		})
 	if err != nil {
@@ -62,9 +62,9 @@ func Await(t *testing.T, what, url string, want int) {
 	}
 }
 
-// Ask sends a request, with a bearer token if it is not empty, and accepts every certificate. The status is 0 if there
+// Send sends a request, with a bearer token if it is not empty, and accepts every certificate. The status is 0 if there
 // is no answer; the body is then the error.
-func Ask(t *testing.T, method, url, token string) (status int, body string) {
+func Send(t *testing.T, method, url, token string) (status int, body string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, url, http.NoBody)
 	if err != nil {

@@ -27,8 +27,8 @@ type hold struct {
 	because  string
 	// next is when the place is tried again.
 	next time.Time
-	// hastened: until when the end of a process does not shorten the wait again.
-	hastened time.Time
+	// shortened: until when the end of a process does not shorten the wait again.
+	shortened time.Time
 }
 
 func (h *holds) of(target string) *hold {
@@ -74,7 +74,7 @@ func (h *holds) retryNow(target string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if held := h.at[target]; held != nil {
-		held.next = hawserstatus.Hasten(h.clock.Now(), held.next, &held.hastened)
+		held.next = hawserstatus.ShortenWait(h.clock.Now(), held.next, &held.shortened)
 	}
 }
 

@@ -111,8 +111,8 @@ func (p *Plugin) noteHeld(b record.PodBind, err error) (retry time.Duration, _ e
 	return retry, nil
 }
 
-// Hasten has a place that a process kept tried again soon, now that the process has ended.
-func (p *Plugin) Hasten(place Place) {
+// RetrySoon has a place that a process kept tried again soon, now that the process has ended.
+func (p *Plugin) RetrySoon(place Place) {
 	p.holds.retryNow(place.target())
 	p.Enqueue(place)
 }

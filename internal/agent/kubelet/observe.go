@@ -81,8 +81,8 @@ func (o *Observer) drain() {
 	}
 }
 
-// looked is what a look at the node has found, and the observation before it.
-type looked struct {
+// scanned is what a scan of the node has found, and the observation before it.
+type scanned struct {
 	last, now Observation
 	err       error
 }
@@ -90,8 +90,8 @@ type looked struct {
 // observeOnce observes once. An observation that hangs blocks only this loop, and the node's conditions report it. When
 // ctx has ended, another agent may work on the node: what is found then is neither taken in nor written.
 func (o *Observer) observeOnce(ctx context.Context) {
-	done := make(chan looked, 1)
-	go func() { done <- o.look() }()
+	done := make(chan scanned, 1)
+	go func() { done <- o.scan() }()
 	patience := o.Clock.NewTimer(slowObservation)
 	defer patience.Stop()
 	for {
@@ -169,14 +169,14 @@ func sourcesOf(uses map[string]TrackedUse) []Source {
 	return sources
 }
 
-// look reads the version of the spec first, then the mount table, then the records.
-func (o *Observer) look() looked {
+// scan reads the version of the spec first, then the mount table, then the records.
+func (o *Observer) scan() scanned {
 	nvs := o.Reports.Newest()
 	last, _ := o.Latest()
 	own := o.Store.Known()
 	table, err := o.Mounts.Table()
 	if err != nil {
-		return looked{err: err}
+		return scanned{err: err}
 	}
 	watched := map[string]bool{}
 	signs := FindSigns(o.Paths.Kubelet, table, sourcesOf(last.Uses), func(dir string) error {
@@ -197,7 +197,7 @@ func (o *Observer) look() looked {
 	for _, s := range strange {
 		now.Unattributed = append(now.Unattributed, fmt.Sprintf("%s: %s", s.Path, s.Reason()))
 	}
-	return looked{last: last, now: now}
+	return scanned{last: last, now: now}
 }
 
 // accept makes the observation the latest one, and has what changed reported and reconciled.

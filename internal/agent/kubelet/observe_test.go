@@ -150,7 +150,7 @@ func TestAnObservationHasTheVersionThatWasReadBeforeTheMountTable(t *testing.T) 
 		later.Generation, later.Spec.Protocol.Fences = 2, 2
 		state.nvs = later
 	}}
-	if found := f.look(); found.err != nil || found.now.Generation != 1 || found.now.fences != 1 {
+	if found := f.scan(); found.err != nil || found.now.Generation != 1 || found.now.fences != 1 {
 		t.Errorf("observation of a state that changes meanwhile: generation %d, fences %d, error %v; want the earlier ones, "+
 			"which are 1", found.now.Generation, found.now.fences, found.err)
 	}
@@ -238,7 +238,7 @@ func TestAVolumeThatTheAgentHadOrGotDuringAnObservationIsNotTheKubelets(t *testi
 				t.Error(err)
 			}
 		}}
-		if found := f.look(); found.err != nil || len(found.now.Uses) > 0 {
+		if found := f.scan(); found.err != nil || len(found.now.Uses) > 0 {
 			t.Errorf("stage of a volume that the agent %s meanwhile: uses of the kubelet %v, error %v; want none", name,
 				found.now.Uses, found.err)
 		}

@@ -112,7 +112,7 @@ func (v *Volume) retryNow(f *failure.Failure, now time.Time) {
 		f.AwaitsEvent, f.NextAttemptTime = false, nil
 		return
 	}
-	f.NextAttemptTime = &metav1.MicroTime{Time: status.Hasten(now, f.NextAttemptTime.Time, &v.hastened)}
+	f.NextAttemptTime = &metav1.MicroTime{Time: status.ShortenWait(now, f.NextAttemptTime.Time, &v.shortened)}
 }
 
 // namedPods is how many pods a message names; the others are counted.

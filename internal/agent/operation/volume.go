@@ -63,8 +63,8 @@ type Volume struct {
 	problems *[]volumesv1alpha1.HealthProblem
 	// lost are the mounts that were reported as removed by another program.
 	lost []string
-	// hastened: until when the end of a process of a pod does not shorten a wait again.
-	hastened time.Time
+	// shortened: until when the end of a process of a pod does not shorten a wait again.
+	shortened time.Time
 	// awaitsMounts: something waits for a change of the mount table.
 	awaitsMounts bool
 	// inherited are the devices of a use of the kubelet that has ended while the agent uses the volume.

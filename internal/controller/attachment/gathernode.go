@@ -83,7 +83,7 @@ func (c *Controller) gatherNode(
 	if err != nil {
 		nvs = nil
 	} else {
-		n.TakeOver(c.Writer.Vouched(nvs), f.Volume)
+		n.TakeOver(c.Writer.Trusted(nvs), f.Volume)
 	}
 	if err := c.addListed(ctx, n); err != nil {
 		return err

@@ -28,7 +28,7 @@ func (w *Writer) guess(ctx context.Context, node string, group []*request) []*re
 	if known == nil {
 		return group
 	}
-	w.mutate(w.Vouched(known), group)
+	w.mutate(w.Trusted(known), group)
 	nvs := known.DeepCopy()
 	var changing, looking []*request
 	for _, r := range group {

@@ -142,11 +142,11 @@ func (w *Writer) do(ctx context.Context, node string, r *request) (*volumesv1alp
 		r.leave()
 		return nil, err
 	}
-	return w.Vouched(r.nvs), r.err
+	return w.Trusted(r.nvs), r.err
 }
 
-// Vouched is nvs, which may be nil, without the agent's statement that it has reported, where nothing vouches for it.
-func (w *Writer) Vouched(nvs *volumesv1alpha1.NodeVolumeState) *volumesv1alpha1.NodeVolumeState {
+// Trusted is nvs, which may be nil, without the agent's statement that it has reported, where nothing vouches for it.
+func (w *Writer) Trusted(nvs *volumesv1alpha1.NodeVolumeState) *volumesv1alpha1.NodeVolumeState {
 	if nvs == nil || w.IsCurrent == nil || w.IsCurrent(nvs) {
 		return nvs
 	}
@@ -212,7 +212,7 @@ func (w *Writer) read(ctx context.Context, node string) (*volumesv1alpha1.NodeVo
 
 // check runs the mutations and drops those that fail.
 func (w *Writer) check(nvs *volumesv1alpha1.NodeVolumeState, group []*request) []*request {
-	w.mutate(w.Vouched(nvs), group)
+	w.mutate(w.Trusted(nvs), group)
 	var passed []*request
 	for _, r := range group {
 		if r.err != nil {

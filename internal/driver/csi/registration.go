@@ -42,7 +42,7 @@ func (r *Registry) identify(ctx context.Context, socket string, named func(endpo
 	log := logr.FromContextOrDiscard(ctx)
 	delays := registrationBackoff()
 	for attempt := 0; ; attempt++ {
-		d, err := r.ask(ctx, socket, named)
+		d, err := r.identifyOnce(ctx, socket, named)
 		if err == nil || ctx.Err() != nil {
 			return d, ctx.Err()
 		}
@@ -60,8 +60,8 @@ func (r *Registry) identify(ctx context.Context, socket string, named func(endpo
 	}
 }
 
-// ask makes one attempt to identify the plugin.
-func (r *Registry) ask(ctx context.Context, socket string, named func(endpoint string)) (*Driver, error) {
+// identifyOnce makes one attempt to identify the plugin.
+func (r *Registry) identifyOnce(ctx context.Context, socket string, named func(endpoint string)) (*Driver, error) {
 	ctx, cancel := context.WithTimeout(ctx, registrationTimeout)
 	defer cancel()
 	info, err := pluginInfo(ctx, socket)

@@ -64,7 +64,7 @@ func (p Pod) String() string {
 	return fmt.Sprintf("%s on node %s", p.Name, p.Node)
 }
 
-// Problem is something that waiting does not mend.
+// Problem is something that does not end by waiting.
 type Problem struct{ Reason, Message string }
 
 // Facts are what the decision needs.
