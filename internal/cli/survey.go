@@ -17,6 +17,7 @@ import (
 
 	"github.com/hawser-io/hawser/internal/explain"
 	"github.com/hawser-io/hawser/internal/explain/facts"
+	"github.com/hawser-io/hawser/internal/survey"
 )
 
 // apiVersion of what the commands print as JSON and YAML.
@@ -48,8 +49,8 @@ func newTree(o *options) *cobra.Command {
 			if err != nil {
 				return nil, err
 			}
-			root := Tree(f)
-			return listed("Tree", []Branch{root}, 0, func(w io.Writer) { writeBranch(w, &root, "", "") }), nil
+			root := survey.Tree(f)
+			return listed("Tree", []survey.Branch{root}, 0, func(w io.Writer) { writeBranch(w, &root, "", "") }), nil
 		}),
 	}
 	o.watchable(cmd)
@@ -64,7 +65,7 @@ func treeArgs(_ *cobra.Command, args []string) error {
 	return err
 }
 
-func writeBranch(w io.Writer, b *Branch, first, rest string) {
+func writeBranch(w io.Writer, b *survey.Branch, first, rest string) {
 	text := b.Object
 	if b.Text != "" {
 		text += ": " + cell(b.Text)
@@ -88,7 +89,7 @@ func newTop(o *options) *cobra.Command {
 			if err != nil {
 				return nil, err
 			}
-			uses := Top(states)
+			uses := survey.Top(states)
 			return listed("VolumeUses", uses, 0, func(w io.Writer) { o.writeUses(w, uses) }), nil
 		}),
 	}
@@ -96,7 +97,7 @@ func newTop(o *options) *cobra.Command {
 	return cmd
 }
 
-func (o *options) writeUses(w io.Writer, uses []Use) {
+func (o *options) writeUses(w io.Writer, uses []survey.Use) {
 	more := func(columns ...string) string {
 		if !o.wide() {
 			return ""
@@ -144,7 +145,7 @@ func newOrphans(o *options) *cobra.Command {
 			if err != nil {
 				return nil, err
 			}
-			orphans := Orphans(states)
+			orphans := survey.Orphans(states)
 			return listed("Orphans", orphans, len(orphans), func(w io.Writer) { writeOrphans(w, orphans) }), nil
 		}),
 	}
@@ -152,7 +153,7 @@ func newOrphans(o *options) *cobra.Command {
 	return cmd
 }
 
-func writeOrphans(w io.Writer, orphans []Orphan) {
+func writeOrphans(w io.Writer, orphans []survey.Orphan) {
 	if len(orphans) == 0 {
 		_, _ = fmt.Fprintln(w, "There are no orphans.")
 	}
@@ -175,7 +176,7 @@ func newHistory(o *options) *cobra.Command {
 			if err != nil {
 				return nil, err
 			}
-			moments := History(f, g.EventsOf(ctx, f))
+			moments := survey.History(f, g.EventsOf(ctx, f))
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
@@ -216,15 +217,15 @@ func (o *options) planDrain(ctx context.Context, g *facts.Gatherer, args []strin
 	if !n.State.Found {
 		return nil, n.Missing()
 	}
-	ground := Ground{State: n.State.Value, Intents: f.NodeIntents.Items, Blocked: explain.CannotRelease(f, n.Name)}
+	ground := survey.Ground{State: n.State.Value, Intents: f.NodeIntents.Items, Blocked: explain.CannotRelease(f, n.Name)}
 	if ground.Nodes, ground.Volumes, err = g.Others(ctx, n.State.Value); err != nil {
 		return nil, err
 	}
-	d := PlanDrain(ground)
-	return listed("DrainPlan", []Drain{d}, d.Hanging(), func(w io.Writer) { o.writeDrainPlan(w, &d) }), nil
+	d := survey.PlanDrain(ground)
+	return listed("DrainPlan", []survey.Drain{d}, d.Hanging(), func(w io.Writer) { o.writeDrainPlan(w, &d) }), nil
 }
 
-func (o *options) writeDrainPlan(w io.Writer, d *Drain) {
+func (o *options) writeDrainPlan(w io.Writer, d *survey.Drain) {
 	_, _ = fmt.Fprintf(w, "%d volumes on node %s, %d would hang.\n", len(d.Volumes), d.Node, d.Hanging())
 	for _, v := range d.Volumes {
 		name := shortName(v.PersistentVolume, v.Volume)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/hawser-io/hawser/internal/relocate"
+	"github.com/hawser-io/hawser/internal/survey"
 )
 
 func TestAnErrorOfSeveralLinesStaysInItsPlace(t *testing.T) {
@@ -27,7 +28,7 @@ func TestAnErrorOfSeveralLinesStaysInItsPlace(t *testing.T) {
 			o.writeChecks(b, "", []relocate.Check{{About: "volume", Text: driverError}})
 		},
 		"tree": func(b *bytes.Buffer) {
-			writeBranch(b, &Branch{Object: "Node node-b", Children: []Branch{{Object: "line", Text: driverError}}}, "", "")
+			writeBranch(b, &survey.Branch{Object: "Node node-b", Children: []survey.Branch{{Object: "line", Text: driverError}}}, "", "")
 		},
 	} {
 		var b bytes.Buffer
