@@ -22,13 +22,15 @@ func TestAnErrorOfSeveralLinesStaysInItsPlace(t *testing.T) {
 	o := &options{}
 	for name, write := range map[string]func(*bytes.Buffer){
 		"plan drain": func(b *bytes.Buffer) {
-			o.writeDrainPlan(b, &Drain{Node: "node-b", Volumes: []Leaver{{Fate: Hangs, Volume: "handle-1", Why: driverError}}})
+			hangs := survey.Leaver{Fate: survey.Hangs, Volume: "handle-1", Why: driverError}
+			o.writeDrainPlan(b, &survey.Drain{Node: "node-b", Volumes: []survey.Leaver{hangs}})
 		},
 		"plan move": func(b *bytes.Buffer) {
 			o.writeChecks(b, "", []relocate.Check{{About: "volume", Text: driverError}})
 		},
 		"tree": func(b *bytes.Buffer) {
-			writeBranch(b, &survey.Branch{Object: "Node node-b", Children: []survey.Branch{{Object: "line", Text: driverError}}}, "", "")
+			line := survey.Branch{Object: "line", Text: driverError}
+			writeBranch(b, &survey.Branch{Object: "Node node-b", Children: []survey.Branch{line}}, "", "")
 		},
 	} {
 		var b bytes.Buffer

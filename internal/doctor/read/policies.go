@@ -19,6 +19,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/policy/shipped"
 	"github.com/hawser-io/hawser/internal/doctor"
 	"github.com/hawser-io/hawser/internal/explain/facts"
+	"github.com/hawser-io/hawser/internal/pages"
 	"github.com/hawser-io/hawser/internal/version"
 )
 
@@ -30,12 +31,12 @@ type policies struct {
 	mutatingBinding   doctor.List[admissionv1.MutatingAdmissionPolicyBinding]
 }
 
-func (p *policies) read(all *reads) {
+func (p *policies) read(all *pages.Reads) {
 	ours := client.HasLabels{shipped.Label}
-	run(all, &p.validating, &admissionv1.ValidatingAdmissionPolicyList{}, ours)
-	run(all, &p.validatingBinding, &admissionv1.ValidatingAdmissionPolicyBindingList{}, ours)
-	run(all, &p.mutating, &admissionv1.MutatingAdmissionPolicyList{}, ours)
-	run(all, &p.mutatingBinding, &admissionv1.MutatingAdmissionPolicyBindingList{}, ours)
+	pages.Read(all, &p.validating, &admissionv1.ValidatingAdmissionPolicyList{}, ours)
+	pages.Read(all, &p.validatingBinding, &admissionv1.ValidatingAdmissionPolicyBindingList{}, ours)
+	pages.Read(all, &p.mutating, &admissionv1.MutatingAdmissionPolicyList{}, ours)
+	pages.Read(all, &p.mutatingBinding, &admissionv1.MutatingAdmissionPolicyBindingList{}, ours)
 }
 
 // missing are why policies are not known to be in force, by their names. The plugin knows those of its own version.
