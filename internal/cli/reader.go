@@ -17,8 +17,10 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -60,6 +62,10 @@ func newMapper() meta.RESTMapper {
 		mapper.Add(admissionv1.SchemeGroupVersion.WithKind(kind), meta.RESTScopeRoot)
 		mapper.Add(admissionv1.SchemeGroupVersion.WithKind(kind+"Binding"), meta.RESTScopeRoot)
 	}
+	for _, kind := range []string{"DaemonSet", "Deployment", "StatefulSet"} {
+		mapper.Add(appsv1.SchemeGroupVersion.WithKind(kind), meta.RESTScopeNamespace)
+	}
+	mapper.Add(discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"), meta.RESTScopeNamespace)
 	mapper.Add(coordinationv1.SchemeGroupVersion.WithKind("Lease"), meta.RESTScopeNamespace)
 	mapper.Add(volumesv1alpha1.GroupVersion.WithKind("VolumeAttachmentIntent"), meta.RESTScopeNamespace)
 	mapper.Add(volumesv1alpha1.GroupVersion.WithKind("VolumeAttachmentIntentSet"), meta.RESTScopeNamespace)
@@ -129,15 +135,16 @@ func (r *reader) Attachments(ctx context.Context) ([]facts.Attachment, error) {
 	if err := json.Unmarshal(raw, &table); err != nil {
 		return nil, fmt.Errorf("reading the table of VolumeAttachments: %w", err)
 	}
-	name, driver, pv, node := column(&table, "Name"), column(&table, "Attacher"), column(&table, "PV"),
-		column(&table, "Node")
-	if min(name, driver, pv, node) < 0 {
-		return nil, errors.New("the API server's table of VolumeAttachments has no column Name, Attacher, PV or Node")
+	name, driver, pv, node, attached := column(&table, "Name"), column(&table, "Attacher"), column(&table, "PV"),
+		column(&table, "Node"), column(&table, "Attached")
+	if min(name, driver, pv, node, attached) < 0 {
+		return nil, errors.New("the API server's table of VolumeAttachments has no column Name, Attacher, PV, Node or " +
+			"Attached")
 	}
 	var all []facts.Attachment
 	for _, row := range table.Rows {
 		all = append(all, facts.Attachment{Name: fmt.Sprint(row.Cells[name]), Driver: fmt.Sprint(row.Cells[driver]),
-			Volume: fmt.Sprint(row.Cells[pv]), Node: fmt.Sprint(row.Cells[node])})
+			Volume: fmt.Sprint(row.Cells[pv]), Node: fmt.Sprint(row.Cells[node]), Attached: row.Cells[attached] == true})
 	}
 	return all, nil
 }

@@ -56,8 +56,8 @@ func newRoot(streams genericiooptions.IOStreams) *cobra.Command {
 		Use:   "kubectl-hawser",
 		Short: "Explains why a volume is not there",
 		Long: "Explains why a volume is not there: what is waited for, since when, what must act, and the command to\n" +
-			"run. It finds what is wrong in a whole cluster, and moves intents to another\n" +
-			"node.\n\nExit codes: 0 fine, 1 findings, 2 error, 124 timeout.",
+			"run. It finds what is wrong in a whole cluster, or in the way of an installation, and moves\n" +
+			"intents to another node.\n\nExit codes: 0 fine, 1 findings, 2 error, 124 timeout.",
 		Version:       version.Version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -72,8 +72,8 @@ func newRoot(streams genericiooptions.IOStreams) *cobra.Command {
 	f.StringVar(&o.color, "color", "auto", "colours: auto (on a terminal, unless NO_COLOR is set), always or never")
 	f.StringVar(&o.system, "hawser-namespace", volumesv1alpha1.InstallNamespace, "namespace where Hawser is installed")
 	f.DurationVar(&o.timeout, "timeout", 30*time.Second, "how long the command may take; 0 for no limit")
-	root.AddCommand(newDoctor(o), newWhy(o), newTree(o), newTop(o), newOrphans(o), newHistory(o), newPlan(o), newMove(o),
-		newDrain(o), newDeclare(o), newBundle(o))
+	root.AddCommand(newPreflight(o), newDoctor(o), newWhy(o), newTree(o), newTop(o), newOrphans(o), newHistory(o),
+		newPlan(o), newMove(o), newDrain(o), newDeclare(o), newBundle(o))
 	o.completeFlags(root)
 	return root
 }

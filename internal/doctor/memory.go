@@ -34,7 +34,8 @@ func newMemory(i *index) *memory {
 	m := &memory{index: i}
 	for _, va := range i.c.Attachments.Items {
 		m.attachments = append(m.attachments, facts.Attachment{Name: va.Name, Driver: va.Spec.Attacher,
-			Node: va.Spec.NodeName, Volume: ptr.Deref(va.Spec.Source.PersistentVolumeName, "")})
+			Node: va.Spec.NodeName, Volume: ptr.Deref(va.Spec.Source.PersistentVolumeName, ""),
+			Attached: va.Status.Attached})
 	}
 	return m
 }

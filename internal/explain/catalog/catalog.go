@@ -118,6 +118,7 @@ func unresolved(command string) bool {
 // all are the parts of the catalog, in the order of their codes.
 var all = slices.Concat(
 	fine, resolved, sets, attached, node, ready, manager, scheduling, claims, placement, upstream, links, cluster,
+	preflight,
 )
 
 // All are the entries in the order of their codes. They must not be changed.

@@ -287,20 +287,23 @@ var stateTexts = map[catalog.State]string{catalog.Deleting: "being deleted", cat
 func page() string {
 	var b strings.Builder
 	b.WriteString("# Findings\n\n" +
-		"What `kubectl hawser why` and `kubectl hawser doctor` can find, by its code. [why.md](../why.md) and\n" +
-		"[doctor.md](../doctor.md) explain the commands. The page is made from `internal/explain/catalog` by\n" +
-		"`go test ./internal/explain/catalog -update`.\n\n" +
+		"What `kubectl hawser why`, `doctor` and `preflight` can find, by its code. [why.md](../why.md),\n" +
+		"[doctor.md](../doctor.md) and [preflight.md](../preflight.md) explain the commands. The page is made from\n" +
+		"`internal/explain/catalog` by `go test ./internal/explain/catalog -update`.\n\n" +
 		"A code never changes its meaning. In commands, `{node}` and the like are replaced by names. A list after them\n" +
 		"has the way out where the state of an object leaves no other.\n")
 	sections := map[string]string{"0": "All is well", "1": "Claim, volume and set", "2": "Attach", "3": "On the node",
 		"4": "Agents, node states and managers", "5": "The installation", "6": "Pods and claims of Kubernetes",
 		"7": "Attachments and nodes of Kubernetes", "8": "What could not be read", "9": "Files",
-		"92": "The whole cluster"}
+		"92": "The whole cluster", "94": "Before an installation"}
 	section := ""
 	for _, e := range catalog.All() {
 		e = e.For(nil)
 		of := e.Code[3:4]
-		if e.Code > "HWS920" {
+		switch {
+		case e.Code > "HWS940":
+			of = "94"
+		case e.Code > "HWS920":
 			of = "92"
 		}
 		if of != section {

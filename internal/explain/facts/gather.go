@@ -37,6 +37,8 @@ type Attachment struct {
 	Name, Driver, Node string
 	// Volume is the name of the PersistentVolume.
 	Volume string
+	// Attached is what the driver's attacher has reported.
+	Attached bool
 }
 
 // page is how many objects of a list are read at once, and statePage how many node states: one may have a megabyte.

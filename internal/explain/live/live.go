@@ -122,7 +122,8 @@ func (r *Reader) Attachments(ctx context.Context) ([]facts.Attachment, error) {
 	var all []facts.Attachment
 	for _, object := range u.Objects() {
 		va := object.(*storagev1.VolumeAttachment)
-		a := facts.Attachment{Name: va.Name, Driver: va.Spec.Attacher, Node: va.Spec.NodeName}
+		a := facts.Attachment{Name: va.Name, Driver: va.Spec.Attacher, Node: va.Spec.NodeName,
+			Attached: va.Status.Attached}
 		if pv := va.Spec.Source.PersistentVolumeName; pv != nil {
 			a.Volume = *pv
 		}

@@ -1,0 +1,165 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	"github.com/hawser-io/hawser/internal/explain/facts"
+	"github.com/hawser-io/hawser/internal/preflight"
+	"github.com/hawser-io/hawser/internal/preflight/read"
+)
+
+func newPreflight(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use: "preflight", Short: "Find what is in the way of an installation of Hawser", Args: cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		Long: "Find what is in the way of an installation of Hawser in this cluster, and what Hawser gives for each of its\n" +
+			"drivers. It reads once, and asks the API server for dry runs, which change nothing. Exit code 1: something is\n" +
+			"BLOCKED.",
+		Example: "  kubectl hawser preflight\n" +
+			"  kubectl hawser preflight -o wide\n" +
+			"  kubectl hawser preflight --hawser-namespace=storage-system\n" +
+			"  kubectl hawser preflight -o json | jq -r '.checks[] | [.status, .name, .code] | @tsv'",
+		RunE: o.command(o.preflight),
+	}
+}
+
+// preflightDocument is the report in JSON and YAML.
+type preflightDocument struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	*preflight.Report
+}
+
+func (o *options) preflight(ctx context.Context, g *facts.Gatherer, _ []string) (*result, error) {
+	r, ok := g.Reader.(*reader)
+	if !ok {
+		return nil, errors.New("preflight reads from an API server only")
+	}
+	if g.Progress != nil {
+		g.Progress("the cluster")
+	}
+	f, err := read.Cluster(ctx, r, r.clientset, g.System)
+	if f == nil {
+		return nil, err
+	}
+	report := preflight.Examine(f, g.Now())
+	return &result{document: preflightDocument{apiVersion, "PreflightReport", report}, plain: true,
+		findings: report.Count(preflight.Blocked), text: func(w io.Writer) {
+			_, _ = io.WriteString(w, preflightText(report, o.colored(), o.wide()))
+		}}, err
+}
+
+// statusColors of checks.
+var statusColors = map[preflight.Status]string{preflight.Blocked: "31", preflight.Warn: "33", preflight.OK: "32"}
+
+// preflightText has the checks, the worst first, the drivers, and the command to go on with.
+func preflightText(r *preflight.Report, colored, wide bool) string {
+	w := &writer{colored: colored, now: r.Time}
+	w.preflightTitle(r)
+	for i := range r.Checks {
+		w.check(&r.Checks[i], wide)
+	}
+	w.printf("\nAttach mode: %s. %s.\n", r.AttachMode.Mode, r.AttachMode.Text)
+	w.driverTable(r)
+	w.leftOut("not checked:", r.LeftOut)
+	if len(r.InitialSpec) > 0 {
+		// It cannot fail: the values are strings.
+		spec, _ := json.Marshal(r.InitialSpec)
+		w.printf("\nFor these warnings set INITIAL_SPEC in the overlay (docs/install.md, \"The first VolumeManager\"): %s\n", spec)
+	}
+	w.printf("\nNext: %s\n", r.Next)
+	return w.String()
+}
+
+func (w *writer) preflightTitle(r *preflight.Report) {
+	cluster := "Kubernetes " + r.Kubernetes
+	if r.Distribution != "" {
+		cluster += " (" + r.Distribution + ")"
+	}
+	w.printf("%s, %s. Hawser %s, namespace %s: %d blocked, %d warnings, %d ok", cluster, plural(r.Nodes, "node"),
+		r.Version, r.Namespace, r.Count(preflight.Blocked), r.Count(preflight.Warn), r.Count(preflight.OK))
+	if len(r.LeftOut) > 0 {
+		w.printf(", %d not read", len(r.LeftOut))
+	}
+	w.printf(".\n")
+	if r.Installed {
+		of := "its kinds are served; no version is reported"
+		if r.InstalledVersion != "" {
+			of = r.InstalledVersion
+		}
+		w.printf("Hawser is installed already (%s).\n", of)
+	}
+	w.printf("\n")
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// check writes a check: one line if it is OK, otherwise what was found and how to go on.
+func (w *writer) check(c *preflight.Check, wide bool) {
+	status := w.paint(fmt.Sprintf("%-7s", c.Status), statusColors[c.Status])
+	if c.Finding == nil {
+		w.printf("%s        %s: %s.\n", status, c.Name, c.Text)
+		return
+	}
+	w.printf("%s %s %s: %s\n", status, c.Code, c.Name, c.Object)
+	if !wide {
+		w.whatAndHow(c.Finding)
+		return
+	}
+	w.line("", c.Says)
+	w.line("message", c.Detail)
+	w.wayOut(*c.Finding)
+}
+
+func (w *writer) driverTable(r *preflight.Report) {
+	if len(r.Drivers)+len(r.Others) == 0 {
+		return
+	}
+	w.printf("\n")
+	t := printers.GetNewTabWriter(&w.Builder)
+	_, _ = fmt.Fprintln(t, "DRIVER\tNODES\tVOLUMES\tATTACHED\tATTACHER\tHAWSER GIVES")
+	for i := range r.Drivers {
+		d := &r.Drivers[i]
+		attacher := d.Attacher
+		switch {
+		case !d.AttachRequired:
+			attacher = "not needed"
+		case attacher == "":
+			attacher = "not seen"
+		}
+		_, _ = fmt.Fprintf(t, "%s\t%d/%d\t%d\t%d\t%s\t%s\n", d.Name, d.Nodes, r.Nodes, d.Volumes, d.Attached, attacher,
+			strings.Join(nonEmpty(d.Gives, d.Not), "; "))
+	}
+	for _, s := range r.Others {
+		_, _ = fmt.Fprintf(t, "(%s)\t\t%d\t\t\tnothing: no CSI driver; pods use them as before\n", s.Name, s.Volumes)
+	}
+	_ = t.Flush()
+}
+
+func nonEmpty(texts ...string) []string {
+	var all []string
+	for _, text := range texts {
+		if text != "" {
+			all = append(all, text)
+		}
+	}
+	return all
+}
