@@ -74,7 +74,7 @@ func preflightText(r *preflight.Report, colored, wide bool) string {
 	}
 	w.printf("\nAttach mode: %s. %s.\n", r.AttachMode.Mode, r.AttachMode.Text)
 	w.driverTable(r)
-	w.leftOut("not checked:", r.LeftOut)
+	w.leftOut("left out:", r.LeftOut)
 	if len(r.InitialSpec) > 0 {
 		// It cannot fail: the values are strings.
 		spec, _ := json.Marshal(r.InitialSpec)
@@ -89,8 +89,11 @@ func (w *writer) preflightTitle(r *preflight.Report) {
 	if r.Distribution != "" {
 		cluster += " (" + r.Distribution + ")"
 	}
-	w.printf("%s, %s. Hawser %s, namespace %s: %d blocked, %d warnings, %d ok", cluster, plural(r.Nodes, "node"),
-		r.Version, r.Namespace, r.Count(preflight.Blocked), r.Count(preflight.Warn), r.Count(preflight.OK))
+	if r.Nodes >= 0 {
+		cluster += ", " + plural(r.Nodes, "node")
+	}
+	w.printf("%s. Hawser %s, namespace %s: %d blocked, %d warnings, %d ok", cluster, r.Version, r.Namespace,
+		r.Count(preflight.Blocked), r.Count(preflight.Warn), r.Count(preflight.OK))
 	if len(r.LeftOut) > 0 {
 		w.printf(", %d not read", len(r.LeftOut))
 	}
@@ -145,13 +148,22 @@ func (w *writer) driverTable(r *preflight.Report) {
 		case attacher == "":
 			attacher = "not seen"
 		}
-		_, _ = fmt.Fprintf(t, "%s\t%d/%d\t%d\t%d\t%s\t%s\n", d.Name, d.Nodes, r.Nodes, d.Volumes, d.Attached, attacher,
+		_, _ = fmt.Fprintf(t, "%s\t%s/%s\t%s\t%s\t%s\t%s\n", d.Name, known(d.Nodes), known(r.Nodes),
+			known(d.Volumes), known(d.Attached), attacher,
 			strings.Join(nonEmpty(d.Gives, d.Not), "; "))
 	}
 	for _, s := range r.Others {
 		_, _ = fmt.Fprintf(t, "(%s)\t\t%d\t\t\tnothing: no CSI driver; pods use them as before\n", s.Name, s.Volumes)
 	}
 	_ = t.Flush()
+}
+
+// known is a number; a dash where it was not read.
+func known(n int) string {
+	if n < 0 {
+		return "-"
+	}
+	return fmt.Sprint(n)
 }
 
 func nonEmpty(texts ...string) []string {

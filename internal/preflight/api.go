@@ -68,7 +68,7 @@ func apiKinds(x *examination) {
 			strings.Join(x.Unavailable, ", "))
 	}
 	if len(x.report.Checks) == before {
-		x.ok("all %d that Hawser needs are served, the admission policies among them", len(x.Release.Kinds))
+		x.ok("all %d that Hawser needs are served", len(x.Release.Kinds))
 	}
 }
 
@@ -101,10 +101,10 @@ func policies(x *examination) {
 	case len(untried) > 0:
 		x.unknown(KindPolicyTrial, untried[0].Err)
 	case len(flags) > 0:
-		x.ok("the API server accepts all %d objects in a dry run, and its flags leave the plugin on", len(x.PolicyTrials))
+		x.ok("all %d objects pass a dry run, and the API server's flags leave policies on", len(x.PolicyTrials))
 	default:
-		x.ok("the API server accepts all %d objects in a dry run; its flags cannot be seen here, and the manager attaches "+
-			"nothing before it has seen a policy refuse", len(x.PolicyTrials))
+		x.ok("all %d objects pass a dry run. The flags of the API server cannot be seen; the manager attaches nothing "+
+			"before it has seen policies refuse", len(x.PolicyTrials))
 	}
 }
 
@@ -144,7 +144,7 @@ func privilegedPods(x *examination) {
 	level := x.Namespace.Value.Labels[enforce]
 	switch t := x.PodTrial; {
 	case t.accepted():
-		x.ok("namespace %s accepts a privileged pod in a dry run", x.System)
+		x.ok("one passes a dry run in namespace %s", x.System)
 	case !t.refused() || noAccount(t.Err):
 		byLabel(x, space, level)
 	case strings.Contains(t.Err.Error(), "violates PodSecurity"):
@@ -179,8 +179,8 @@ func absentNamespace(x *examination, space facts.Ref) {
 	case !t.accepted():
 		x.unknown(KindSpaceTrial, t.Err)
 	default:
-		x.ok("namespace %s does not exist, and the API server accepts it with %s=privileged in a dry run; whether a webhook "+
-			"or policy refuses its pods shows only once it exists", x.System, enforce)
+		x.ok("namespace %s passes a dry run with the label %s=privileged. It does not exist yet, so no pod "+
+			"could be tried: a webhook or policy may still refuse one", x.System, enforce)
 	}
 }
 
@@ -203,7 +203,7 @@ func apiPort(x *examination) {
 		x.unknown(KindEndpoints, unseen("Service default/kubernetes has no endpoint"))
 	case len(others) > 0:
 		x.find(catalog.APIServerPort, apiServer, "it listens on %s; allowed: %s", strings.Join(others, ", "),
-			strings.Trim(fmt.Sprint(x.Release.APIPorts), "[]"))
+			list(x.Release.APIPorts))
 		x.report.InitialSpec["networkPolicy"] = "None"
 	default:
 		x.ok("%s, which Hawser's NetworkPolicy allows", strings.Join(slices.Compact(ports), ", "))

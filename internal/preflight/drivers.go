@@ -33,7 +33,7 @@ type Driver struct {
 	// Nodes where it is registered.
 	Nodes int `json:"nodes"`
 	// Volumes are PersistentVolumes of it, and Translated those among them with the source of a plugin that was once
-	// built into Kubernetes.
+	// built into Kubernetes. Numbers are -1 where they could not be read.
 	Volumes    int `json:"volumes"`
 	Translated int `json:"translatedVolumes,omitempty"`
 	// Attached counts its VolumeAttachments that are attached.
@@ -69,6 +69,12 @@ func drivers(x *examination) {
 		}
 		if d.AttachRequired && d.Persistent && d.Attacher == "" && !x.distribution.managed && x.attachersReadable() {
 			x.find(catalog.AttacherNotSeen, ref, "it has no Lease, no workload with its name, and no volume that is attached")
+		}
+		if x.Volumes.Err != nil {
+			d.Volumes = -1
+		}
+		if x.Attachments.Err != nil {
+			d.Attached = -1
 		}
 		x.report.Drivers = append(x.report.Drivers, *d)
 	}

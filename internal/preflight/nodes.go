@@ -95,7 +95,7 @@ func hostPorts(x *examination) {
 		x.find(catalog.HostPortTaken, first, "%s", few(taken))
 		return
 	}
-	x.ok("no workload asks for %s of the hosts, which the agents use; what runs beside the cluster cannot be seen",
+	x.ok("no workload uses %s of the hosts, as the agents do. Programs beside the cluster cannot be seen",
 		list(slices.Sorted(maps.Keys(ours))))
 }
 

@@ -11,7 +11,6 @@ package preflight
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -58,7 +57,8 @@ type Report struct {
 	// Kubernetes is the version of the API server, and Distribution what its nodes show.
 	Kubernetes   string `json:"kubernetes,omitempty"`
 	Distribution string `json:"distribution,omitempty"`
-	Nodes        int    `json:"nodes"`
+	// Nodes is -1 if they could not be read.
+	Nodes int `json:"nodes"`
 	// Installed is true if the cluster has Hawser's kinds, of the version InstalledVersion if that is known.
 	Installed        bool   `json:"hawserInstalled"`
 	InstalledVersion string `json:"hawserVersion,omitempty"`
@@ -118,7 +118,7 @@ var checks = []check{
 func Examine(f *Facts, now time.Time) *Report {
 	x := &examination{Facts: f, now: now, errs: maps.Clone(f.errors()), lacking: map[string][]string{}}
 	x.distribution = distributionOf(f)
-	x.report = &Report{Version: version.Version, Namespace: f.System, Kubernetes: f.Version, Nodes: len(f.Nodes.Items),
+	x.report = &Report{Version: version.Version, Namespace: f.System, Kubernetes: f.Version, Nodes: count(f.Nodes.Items, f.Nodes.Err),
 		Distribution: x.distribution.Name, Installed: f.Installed, InstalledVersion: f.InstalledVersion,
 		Checks: []Check{}, Drivers: []Driver{}, InitialSpec: map[string]any{}, Time: now}
 	for _, k := range checks {
@@ -136,6 +136,14 @@ func Examine(f *Facts, now time.Time) *Report {
 		k.run(x)
 	}
 	return x.finished()
+}
+
+// count is -1 for what could not be read.
+func count[T any](items []T, err error) int {
+	if err != nil {
+		return -1
+	}
+	return len(items)
 }
 
 // examination is one pass over the facts.
@@ -184,7 +192,7 @@ func (x *examination) unknown(kind string, err error) {
 }
 
 // unseen is what the API does not show.
-func unseen(format string, args ...any) error { return errors.New(fmt.Sprintf(format, args...)) }
+func unseen(format string, args ...any) error { return fmt.Errorf(format, args...) }
 
 // finished sorts the checks, and names what was left out and how to go on.
 func (x *examination) finished() *Report {
