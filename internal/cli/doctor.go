@@ -133,7 +133,7 @@ func doctorText(r *doctor.Report, shown []doctor.Finding, colored, wide bool) st
 	if more := len(r.Findings) - len(shown); more > 0 {
 		w.printf("\n%d more; --all shows them, and -o wide has all about each.\n", more)
 	}
-	w.leftOut("findings are left out about", r.LeftOut)
+	w.leftOut(r.LeftOut)
 	return w.String()
 }
 
@@ -157,19 +157,21 @@ func (w *writer) shortFinding(f *doctor.Finding) {
 		w.printf("; %s", waiting(f))
 	}
 	w.printf("\n")
-	w.whatAndHow(&f.Finding)
+	w.what(&f.Finding, widest)
+	w.printf("%s%s: %s\n", below, f.Acts, slices.Concat(f.Run, []string{f.Way})[0])
 }
 
-// whatAndHow writes what was found, and who acts with one command, below the first line of a finding.
-func (w *writer) whatAndHow(f *explain.Finding) {
+// below indents what is below the first line of a finding.
+const below = "               "
+
+// what writes in one line what was found, with at most so many characters.
+func (w *writer) what(f *explain.Finding, most int) {
 	says, _, _ := strings.Cut(f.Says, ". ")
 	says = strings.TrimSuffix(says, ".")
 	if f.Detail != "" {
 		says += ": " + cell(f.Detail)
 	}
-	const indent = "               "
-	w.printf("%s%s\n", indent, status.Shorten(says, widest))
-	w.printf("%s%s: %s\n", indent, f.Acts, slices.Concat(f.Run, []string{f.Way})[0])
+	w.printf("%s%s\n", below, status.Shorten(says, most))
 }
 
 // shortened is an object without the end of a name that is a hash. The commands have all of it.
@@ -224,17 +226,17 @@ func refs(list []facts.Ref) string {
 	return strings.Join(names, "\n")
 }
 
-// leftOut names what could not be read, and what is left out for it.
-func (w *writer) leftOut(what string, list []doctor.LeftOut) {
+// leftOut names what could not be read.
+func (w *writer) leftOut(list []doctor.LeftOut) {
 	if len(list) > 0 {
 		w.printf("\nNot examined:\n")
 	}
 	for _, l := range list {
 		about := strings.Join(l.Findings, ", ")
 		if l.Forbidden {
-			w.printf("  You may not list %s: %s %s.\n", l.Kind, what, about)
+			w.printf("  You may not list %s: findings are left out about %s.\n", l.Kind, about)
 			continue
 		}
-		w.printf("  %s (%s): %s %s.\n", l.Kind, cell(l.Error), what, about)
+		w.printf("  %s (%s): findings are left out about %s.\n", l.Kind, cell(l.Error), about)
 	}
 }

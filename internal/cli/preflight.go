@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/printers"
 
+	"github.com/hawser-io/hawser/internal/doctor"
 	"github.com/hawser-io/hawser/internal/explain/facts"
 	"github.com/hawser-io/hawser/internal/preflight"
 	"github.com/hawser-io/hawser/internal/preflight/read"
@@ -74,7 +75,7 @@ func preflightText(r *preflight.Report, colored, wide bool) string {
 	}
 	w.printf("\nAttach mode: %s. %s.\n", r.AttachMode.Mode, r.AttachMode.Text)
 	w.driverTable(r)
-	w.leftOut("left out:", r.LeftOut)
+	w.notRead(r.LeftOut)
 	if len(r.InitialSpec) > 0 {
 		// It cannot fail: the values are strings.
 		spec, _ := json.Marshal(r.InitialSpec)
@@ -92,8 +93,8 @@ func (w *writer) preflightTitle(r *preflight.Report) {
 	if r.Nodes >= 0 {
 		cluster += ", " + plural(r.Nodes, "node")
 	}
-	w.printf("%s. Hawser %s, namespace %s: %d blocked, %d warnings, %d ok", cluster, r.Version, r.Namespace,
-		r.Count(preflight.Blocked), r.Count(preflight.Warn), r.Count(preflight.OK))
+	w.printf("%s. Hawser %s, namespace %s: %d blocked, %s, %d OK", cluster, r.Version, r.Namespace,
+		r.Count(preflight.Blocked), plural(r.Count(preflight.Warn), "warning"), r.Count(preflight.OK))
 	if len(r.LeftOut) > 0 {
 		w.printf(", %d not read", len(r.LeftOut))
 	}
@@ -115,6 +116,9 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
+// longest is how long a message is, at most. It may be that of a policy, which names the way out at its end.
+const longest = 400
+
 // check writes a check: one line if it is OK, otherwise what was found and how to go on.
 func (w *writer) check(c *preflight.Check, wide bool) {
 	status := w.paint(fmt.Sprintf("%-7s", c.Status), statusColors[c.Status])
@@ -124,12 +128,30 @@ func (w *writer) check(c *preflight.Check, wide bool) {
 	}
 	w.printf("%s %s %s: %s\n", status, c.Code, c.Name, c.Object)
 	if !wide {
-		w.whatAndHow(c.Finding)
+		w.what(c.Finding, longest)
+		w.printf("%s%s: %s\n", below, c.Acts, c.Way)
+		if len(c.Run) > 0 {
+			w.printf("%srun: %s\n", below, c.Run[0])
+		}
 		return
 	}
 	w.line("", c.Says)
 	w.line("message", c.Detail)
 	w.wayOut(*c.Finding)
+}
+
+// notRead names what could not be read, and the checks that are left out for it.
+func (w *writer) notRead(list []doctor.LeftOut) {
+	if len(list) > 0 {
+		w.printf("\nNot read:\n")
+	}
+	for _, l := range list {
+		why := cell(l.Error)
+		if l.Forbidden {
+			why = "you have no right to it"
+		}
+		w.printf("  %s (%s): left out: %s.\n", l.Kind, why, strings.Join(l.Findings, ", "))
+	}
 }
 
 func (w *writer) driverTable(r *preflight.Report) {
@@ -149,8 +171,7 @@ func (w *writer) driverTable(r *preflight.Report) {
 			attacher = "not seen"
 		}
 		_, _ = fmt.Fprintf(t, "%s\t%s/%s\t%s\t%s\t%s\t%s\n", d.Name, known(d.Nodes), known(r.Nodes),
-			known(d.Volumes), known(d.Attached), attacher,
-			strings.Join(nonEmpty(d.Gives, d.Not), "; "))
+			known(d.Volumes), known(d.Attached), attacher, d.Gives)
 	}
 	for _, s := range r.Others {
 		_, _ = fmt.Fprintf(t, "(%s)\t\t%d\t\t\tnothing: no CSI driver; pods use them as before\n", s.Name, s.Volumes)
@@ -164,14 +185,4 @@ func known(n int) string {
 		return "-"
 	}
 	return fmt.Sprint(n)
-}
-
-func nonEmpty(texts ...string) []string {
-	var all []string
-	for _, text := range texts {
-		if text != "" {
-			all = append(all, text)
-		}
-	}
-	return all
 }

@@ -111,7 +111,7 @@ func TestPreflightOnARealAPIServer(t *testing.T) {
 		t.Errorf("the report is %+v, want kubeadm, nothing left out, networkPolicy None and one driver", report)
 	}
 	stdout, stderr, exit := run(t, config, "preflight")
-	for _, want := range []string{"(kubeadm), 1 node.", "0 blocked, 1 warnings", "WARN    HWS953 port of the API server",
+	for _, want := range []string{"(kubeadm), 1 node.", "0 blocked, 1 warning, 11 OK.", "WARN    HWS953 port of the API server",
 		"OK             your rights:", "DRIVER", `INITIAL_SPEC`, `{"networkPolicy":"None"}`, "\nNext: kubectl apply -k ."} {
 		if exit != Fine || !strings.Contains(stdout, want) {
 			t.Errorf("exit code %d, want %d and %q; stderr %q, stdout:\n%s", exit, Fine, want, stderr, stdout)
@@ -198,13 +198,16 @@ func TestPreflightOfAUserWithoutRightsIsBlockedAndNamesWhatWasNotRead(t *testing
 	if diff := cmp.Diff(want, states(&report)); exit != Findings || diff != "" {
 		t.Errorf("exit code %d, checks (-want +got):\n%s", exit, diff)
 	}
+	if user := report.Checks[0].Object.Name; user != "stranger" || report.Nodes >= 0 {
+		t.Errorf("the user is %q and %d nodes are counted, want stranger, and none counted", user, report.Nodes)
+	}
 	for _, kind := range []string{"Node", "CSIDriver", "DaemonSet", "Namespace", preflight.KindPolicyTrial} {
 		if !slices.ContainsFunc(report.LeftOut, func(l doctor.LeftOut) bool { return l.Kind == kind && l.Forbidden }) {
 			t.Errorf("left out is %+v, want %s too, as forbidden", report.LeftOut, kind)
 		}
 	}
 	stdout, _, _ := run(t, as(config, "stranger"), "preflight")
-	if !strings.Contains(stdout, "You may not list Node: left out: nodes, kubelet directory") {
+	if !strings.Contains(stdout, "Node (you have no right to it): left out: nodes, kubelet directory") {
 		t.Errorf("the text does not name what is left out:\n%s", stdout)
 	}
 }

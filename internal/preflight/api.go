@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package preflight
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -64,8 +65,8 @@ func apiKinds(x *examination) {
 		x.find(catalog.NoMutatingPolicies, apiServer, "Kubernetes is %s", x.Version)
 	}
 	if len(x.Unavailable) > 0 {
-		x.find(catalog.GroupsUnavailable, facts.Ref{Kind: "APIService", Name: x.Unavailable[0]}, "without an answer: %s",
-			strings.Join(x.Unavailable, ", "))
+		x.find(catalog.GroupsUnavailable, facts.Ref{Kind: "APIService", Name: x.Unavailable[0]},
+			"without an answer: %s", strings.Join(x.Unavailable, ", "))
 	}
 	if len(x.report.Checks) == before {
 		x.ok("all %d that Hawser needs are served", len(x.Release.Kinds))
@@ -117,15 +118,15 @@ func rights(x *examination) {
 			return
 		case r.Allowed:
 		case r.granting():
-			granting = append(granting, r.String())
+			granting = append(granting, r.Verb+" "+r.Resource)
 		default:
-			missing = append(missing, r.String())
+			missing = append(missing, r.Resource)
 		}
 	}
-	you := facts.Ref{Kind: "User", Name: "you"}
+	you := facts.Ref{Kind: "User", Name: cmp.Or(x.User, "(yours)")}
 	switch {
 	case len(missing) > 0:
-		x.find(catalog.RightsMissing, you, "you may not %s", strings.Join(append(missing, granting...), ", "))
+		x.find(catalog.RightsMissing, you, "you may not create %s", strings.Join(missing, ", "))
 	case len(granting) > 0:
 		x.find(catalog.RightsUncertain, you, "you may not %s", strings.Join(granting, ", "))
 	default:

@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package preflight
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,31 +36,32 @@ type AttachMode struct {
 	Text string `json:"text"`
 }
 
-// mode of the distribution. Flag is the value for Replace, where the present one is known.
+// mode that fits the distribution. A value of --controllers that is set replaces that of the distribution, so the
+// present one is continued.
 func (d *distribution) mode(x *examination) AttachMode {
 	if d.managed {
 		return AttachMode{Mode: "Coexist", Text: fmt.Sprintf("%s runs kube-controller-manager, and --controllers cannot be "+
 			"set: the mode Replace is not possible", d.Name)}
 	}
-	value := d.list
 	flags := x.flags("kube-controller-manager", "controllers")
-	switch {
-	case slices.ContainsFunc(flags, func(f flag) bool { return !enabled(f.value) }):
-		return AttachMode{Mode: "Replace", Replace: true, Text: "the attach/detach controller is off. Where it runs again, " +
-			"use Coexist: it is turned on in " + d.flag}
-	case len(flags) > 0:
-		value = flags[0].value
+	if slices.ContainsFunc(flags, func(f flag) bool { return !enabled(f.value) }) {
+		return AttachMode{Mode: "Replace", Replace: true, Text: "The attach/detach controller is off. For Coexist turn it on " +
+			"in " + d.flag}
 	}
-	text := "Coexist needs no change. For Replace add -" + attachDetachController + " to --controllers"
-	switch {
-	case value != "":
-		text += fmt.Sprintf(" (--controllers=%s,-%s)", value, attachDetachController)
-	case len(flags) > 0:
-		text += " (--controllers=*,-" + attachDetachController + ")"
-	default:
-		text += ", after the value that it has"
+	value := d.list
+	if len(flags) > 0 {
+		value = cmp.Or(flags[0].value, "*")
 	}
-	return AttachMode{Mode: "Coexist", Replace: true, Text: text + ": " + d.flag}
+	if d.Name == "" && len(flags) == 0 {
+		return AttachMode{Mode: "Coexist", Replace: true, Text: "Coexist needs no change. The distribution was not " +
+			"recognised: docs/preflight.md has where --controllers is set on each, which Replace needs"}
+	}
+	off := "-" + attachDetachController
+	how := "add " + off + " to the value of --controllers"
+	if value != "" {
+		how = "set --controllers=" + value + "," + off
+	}
+	return AttachMode{Mode: "Coexist", Replace: true, Text: "Coexist needs no change. For Replace " + how + " in " + d.flag}
 }
 
 // enabled reports whether a value of --controllers lets the attach/detach controller run, as kube-controller-manager
@@ -101,7 +103,11 @@ func attachDetach(x *examination) {
 		x.find(catalog.AttachDetachOff, off[0].pod, "--controllers=%s in %d of %d pods of kube-controller-manager",
 			off[0].value, len(off), len(off)+len(on))
 	case len(on) > 0:
-		x.ok("on, by the flags of %d pods of kube-controller-manager", len(on))
+		var pods []string
+		for _, f := range on {
+			pods = append(pods, f.pod.Name)
+		}
+		x.ok("on, by the flags of %s", few(pods))
 	case listed > 0:
 		x.ok("on, or was until lately: the Nodes list %d attached volumes. Its flags cannot be seen", listed)
 	case x.distribution.managed:

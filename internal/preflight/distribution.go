@@ -19,7 +19,7 @@ type distribution struct {
 	managed bool
 	// flag is where --controllers of kube-controller-manager is set.
 	flag string
-	// list is the distribution's own value of --controllers, as far as it is known; a value that is set replaces it.
+	// list is the distribution's own value of --controllers, where it is the same in all versions.
 	list string
 	// kubelet is the kubelet's directory, if it is another than /var/lib/kubelet.
 	kubelet string
@@ -36,11 +36,11 @@ var distributions = []distribution{
 	}},
 	{Name: "AKS", managed: true, is: func(f *Facts) bool { return f.labelled("kubernetes.azure.com/cluster") }},
 	{Name: "OpenShift", managed: true, is: func(f *Facts) bool { return f.labelled("node.openshift.io/os_id") }},
-	{Name: "RKE2", list: "*,tokencleaner", is: func(f *Facts) bool { return f.versioned("+rke2") },
+	{Name: "RKE2", is: func(f *Facts) bool { return f.versioned("+rke2") },
 		flag: "kube-controller-manager-arg in /etc/rancher/rke2/config.yaml of each server; then restart rke2-server"},
-	{Name: "k3s", list: "*,tokencleaner", is: func(f *Facts) bool { return f.versioned("+k3s") },
+	{Name: "k3s", is: func(f *Facts) bool { return f.versioned("+k3s") },
 		flag: "kube-controller-manager-arg in /etc/rancher/k3s/config.yaml of each server; then restart k3s. The log of " +
-			"k3s has its present value after \"Running kube-controller-manager\""},
+			"k3s has the present value after \"Running kube-controller-manager\""},
 	{Name: "k0s", kubelet: "/var/lib/k0s/kubelet", is: func(f *Facts) bool { return f.versioned("+k0s") },
 		flag: "spec.controllerManager.extraArgs in k0s.yaml of each controller; then restart k0s"},
 	{Name: "MicroK8s", kubelet: "/var/snap/microk8s/common/var/lib/kubelet",
@@ -56,7 +56,7 @@ var distributions = []distribution{
 }
 
 // unknownDistribution runs kube-controller-manager in a way that was not recognised.
-var unknownDistribution = distribution{flag: "where kube-controller-manager gets its flags"}
+var unknownDistribution = distribution{flag: "the flags of every kube-controller-manager"}
 
 func distributionOf(f *Facts) distribution {
 	if i := slices.IndexFunc(distributions, func(d distribution) bool { return d.is(f) }); i >= 0 {

@@ -50,7 +50,7 @@ func TestEachDistributionIsRecognisedAndItsFlagIsNamed(t *testing.T) {
 			return pod
 		}()), true, []string{"bootstrapsigner"}},
 		{"k3s", on("v1.36.2+k3s1", label("node.kubernetes.io/instance-type", "k3s")), true,
-			[]string{"kube-controller-manager-arg in /etc/rancher/k3s/config.yaml", "restart k3s"}},
+			[]string{"add -persistentvolume-attach-detach-controller to the value", "kube-controller-manager-arg in /etc/rancher/k3s/config.yaml", "restart k3s"}},
 		{"RKE2", on("v1.36.2+rke2r1", nil, static("kube-controller-manager",
 			"--controllers=*,tokencleaner,-service,-route,-cloud-node-lifecycle")), true,
 			[]string{"-cloud-node-lifecycle,-persistentvolume-attach-detach-controller", "/etc/rancher/rke2/config.yaml"}},
@@ -91,7 +91,7 @@ func TestWhetherTheControllerRunsIsSeenByFlagsOrByWhatItWrote(t *testing.T) {
 		change func(*Facts)
 		want   string
 	}{
-		"flags":           {func(*Facts) {}, "by the flags of 1 pods"},
+		"flags":           {func(*Facts) {}, "on, by the flags of kube-controller-manager-node-a"},
 		"no flag is set":  {func(f *Facts) { f.ControlPlane.Items[0] = static("kube-controller-manager") }, "by the flags"},
 		"attached":        {attached, "list 1 attached volumes"},
 		"managed":         {on("v1.36.2-gke.1", nil), "GKE runs it"},

@@ -43,9 +43,9 @@ type Driver struct {
 	Persistent     bool                    `json:"persistent"`
 	// Attacher is what shows that its external-attacher runs.
 	Attacher string `json:"attacher,omitempty"`
-	// Gives is what Hawser gives for it, and Not what it does not.
+	// Gives is what Hawser gives for it, and Not what it asks for and does not get for intents.
 	Gives string `json:"gives"`
-	Not   string `json:"not,omitempty"`
+	Not   string `json:"notForIntents,omitempty"`
 
 	object *storagev1.CSIDriver
 }
@@ -169,9 +169,7 @@ func (d *Driver) judge() {
 			not = append(not, "repeated publishing (requiresRepublish)")
 		}
 	}
-	if len(not) > 0 {
-		d.Not = "not passed for intents: " + strings.Join(not, ", ")
-	}
+	d.Not = strings.Join(not, ", ")
 	switch {
 	case !d.Persistent:
 		d.Gives, d.Not = "nothing: it has no PersistentVolumes", ""

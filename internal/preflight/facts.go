@@ -49,7 +49,9 @@ type Facts struct {
 	// Installed is true if the API server serves Hawser's kinds, and InstalledVersion what reports its version there.
 	Installed        bool
 	InstalledVersion string
-	// Served are the kinds that discovery lists. Unavailable are API groups whose servers do not answer.
+	// User is the name that the API server has for the user; empty if it does not report one.
+	User string
+	// Served are the kinds that discovery lists. Unavailable are APIServices whose servers do not answer.
 	Served      map[schema.GroupVersionKind]bool
 	Unavailable []string
 
@@ -108,15 +110,6 @@ type Right struct {
 	Namespace string
 	Allowed   bool
 	Err       error
-}
-
-// String is the right as `kubectl auth can-i` names it.
-func (r *Right) String() string {
-	text := r.Verb + " " + schema.GroupResource{Group: r.Group, Resource: r.Resource}.String()
-	if r.Namespace != "" {
-		text += " in namespace " + r.Namespace
-	}
-	return text
 }
 
 // Needed are the rights that `kubectl apply -k config/default` needs. The operator does the rest with its own.

@@ -79,8 +79,8 @@ var situations = []situation{
 		delete(f.Served, schema.FromAPIVersionAndKind(admission, "MutatingAdmissionPolicyBinding"))
 	}, "v1.35.0"},
 	{catalog.GroupsUnavailable, "an aggregated API server is down", func(f *Facts) {
-		f.Unavailable = []string{"metrics.k8s.io/v1beta1"}
-	}, "metrics.k8s.io/v1beta1"},
+		f.Unavailable = []string{"v1beta1.metrics.k8s.io"}
+	}, "v1beta1.metrics.k8s.io"},
 	{catalog.PoliciesRefused, "a webhook refuses a policy", func(f *Facts) {
 		f.PolicyTrials[2].Err = apierrors.NewInternalError(errors.New("failed calling webhook"))
 	}, "1 of "},
@@ -100,7 +100,7 @@ var situations = []situation{
 	}, "platform team"},
 	{catalog.RightsMissing, "an editor of one namespace", func(f *Facts) {
 		f.Rights[1].Allowed = false
-	}, "create customresourcedefinitions.apiextensions.k8s.io"},
+	}, "create customresourcedefinitions"},
 	{catalog.RightsUncertain, "no escalate", func(f *Facts) { f.Rights[9].Allowed = false }, "escalate clusterroles"},
 	{catalog.APIServerPort, "another port", func(f *Facts) {
 		f.Endpoints.Items[0].Ports = append(f.Endpoints.Items[0].Ports, discoveryv1.EndpointPort{Port: ptr.To(int32(9345))})

@@ -31,31 +31,23 @@ const (
 	AgentsOnNoNode      = "NoLinuxNodes"
 )
 
-const (
-	supported = "docs/install.md lists the versions of Kubernetes."
-	withSpec  = "kubectl hawser preflight -o json | jq .initialSpec   # for INITIAL_SPEC of the overlay"
-)
+const supported = "docs/install.md lists the versions of Kubernetes."
 
 // preflight are what `kubectl hawser preflight` finds. A problem blocks the installation, a note is a warning.
 var preflight = []Entry{
 	{Code: "HWS941", Reason: KubernetesTooOld, Level: Problem, Depth: Root, Acts: Cluster,
 		Says: "The API server is older than what this release of Hawser supports.",
-		Way:  "Upgrade the control plane first. " + supported,
-		Run:  []string{"kubectl version"}},
+		Way:  "Upgrade the control plane first. " + supported},
 	{Code: "HWS942", Reason: KubernetesNotTested, Level: Note, Depth: Direct, Acts: Cluster,
 		Says: "The API server is newer than what this release of Hawser was tested with.",
-		Way:  "See whether a newer release of Hawser names this version. " + supported,
-		Run:  []string{"kubectl version"}},
+		Way:  "See whether a newer release of Hawser names this version. " + supported},
 	{Code: "HWS943", Reason: KindsNotServed, Level: Problem, Depth: Root, Acts: Cluster,
 		Says: "The API server does not serve kinds that Hawser needs.",
-		Way: "See whether --runtime-config of kube-apiserver turns off their versions, or whether the API server is " +
-			"older than its version shows.",
-		Run: []string{"kubectl api-versions"}},
+		Way:  "See whether --runtime-config of kube-apiserver turns their versions off."},
 	{Code: "HWS944", Reason: NoMutatingPolicies, Level: Note, Depth: Direct, Acts: Cluster,
 		Says: "The API server does not serve MutatingAdmissionPolicy v1, as before Kubernetes 1.36.",
 		Way: "config/default installs without it. config/standalone needs the component config/kubernetes-1.35. Authors " +
-			"of pods with inline volumes set the scheduling gate themselves: docs/install.md, \"Versions of Kubernetes\".",
-		Run: []string{"kubectl api-versions"}},
+			"of pods with inline volumes set the scheduling gate themselves: docs/install.md, \"Versions of Kubernetes\"."},
 	{Code: "HWS945", Reason: GroupsUnavailable, Level: Note, Depth: Direct, Acts: Cluster,
 		Says: "The API server cannot reach the servers of some API groups. No deletion of a namespace ends meanwhile.",
 		Way:  "Repair their servers, or delete their APIService objects.",
@@ -74,8 +66,8 @@ var preflight = []Entry{
 		Run:  []string{"kubectl get validatingwebhookconfigurations,validatingadmissionpolicies"}},
 	{Code: "HWS949", Reason: NamespaceRestricted, Level: Note, Depth: Direct, Acts: Cluster,
 		Says: "Pod Security refuses privileged pods in Hawser's namespace, as long as its label is as it is.",
-		Way: "config/default and config/standalone label the namespace hawser-system, and an overlay the one that it names. " +
-			"For OLM, or where the overlay leaves the namespace out, set the label before.",
+		Way: "An overlay that contains the namespace sets the label. For OLM, or where the overlay leaves the namespace out, " +
+			"set it before.",
 		Run: []string{"kubectl label namespace {system} pod-security.kubernetes.io/enforce=privileged --overwrite"}},
 	{Code: "HWS950", Reason: NamespaceRefused, Level: Problem, Depth: Root, Acts: Cluster,
 		Says: "The API server refuses, in a dry run, the namespace of Hawser with the label for privileged pods.",
@@ -83,8 +75,7 @@ var preflight = []Entry{
 		Run:  []string{"kubectl get validatingwebhookconfigurations,validatingadmissionpolicies"}},
 	{Code: "HWS951", Reason: RightsMissing, Level: Problem, Depth: Root, Acts: Cluster,
 		Says: "You may not create what config/default contains.",
-		Way:  "Let a cluster administrator install Hawser, as a rule an account with the role cluster-admin.",
-		Run:  []string{"kubectl auth can-i create clusterroles.rbac.authorization.k8s.io"}},
+		Way:  "Let a cluster administrator install Hawser, as a rule an account with the role cluster-admin."},
 	{Code: "HWS952", Reason: RightsUncertain, Level: Note, Depth: Direct, Acts: Cluster,
 		Says: "You may not grant rights that you do not have yourself (escalate, bind). The API server refuses the " +
 			"operator's roles, unless you have every right in them.",
@@ -92,8 +83,7 @@ var preflight = []Entry{
 		Run: []string{"kubectl apply -k . --dry-run=server   # the overlay with your images"}},
 	{Code: "HWS953", Reason: APIServerPort, Level: Note, Depth: Direct, Acts: Cluster,
 		Says: "The API server listens on a port that Hawser's NetworkPolicy does not allow to the manager.",
-		Way:  "Set networkPolicy: None in INITIAL_SPEC, or add the port to the component config/networkpolicy.",
-		Run:  []string{withSpec}},
+		Way:  "Set networkPolicy: None in INITIAL_SPEC, or add the port to the component config/networkpolicy."},
 	{Code: "HWS954", Reason: HostPortTaken, Level: Note, Depth: Direct, Acts: Cluster,
 		Says: "Another workload uses a port of the host that the agents use.",
 		Way: "If it runs on nodes with an agent, set agent.metricsPort or agent.healthPort in INITIAL_SPEC to a free port. " +
@@ -102,8 +92,7 @@ var preflight = []Entry{
 	{Code: "HWS955", Reason: KubeletDirectory, Level: Note, Depth: Direct, Acts: Cluster,
 		Says: "The kubelet's directory is not /var/lib/kubelet, as far as objects show.",
 		Way: "Set kubeletRoot in INITIAL_SPEC to the value of --root-dir of the kubelets, by the name that they have for " +
-			"it. A symbolic link of that name may stay.",
-		Run: []string{withSpec}},
+			"it. A symbolic link of that name may stay."},
 	{Code: "HWS956", Reason: AttachDetachOff, Level: Note, Depth: Direct, Acts: Cluster,
 		Says: "kube-controller-manager runs without the attach/detach controller. In attach mode Coexist nothing attaches " +
 			"volumes for pods.",
@@ -122,7 +111,7 @@ var preflight = []Entry{
 			"mountOptions of the PersistentVolumes.",
 		Run: []string{"kubectl get csidrivers -o custom-columns=NAME:.metadata.name,SELINUXMOUNT:.spec.seLinuxMount"}},
 	{Code: "HWS959", Reason: DriverLimits, Level: Note, Depth: Direct, Acts: Storage,
-		Says: "The CSIDriver asks for what only a pod has. Hawser publishes for intents, without it.",
+		Says: "The CSIDriver asks for more than Hawser gives for an intent.",
 		Way: "Use volumes of this driver in pods through claims. Try an intent before you rely on it: the driver may refuse " +
 			"to publish, or may publish with less.",
 		Run: []string{"kubectl get csidriver {driver} -o yaml"}},

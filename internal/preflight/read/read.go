@@ -90,7 +90,7 @@ func discover(f *preflight.Facts, d discovery.DiscoveryInterface) {
 	switch {
 	case errors.As(err, &failed):
 		for gv := range failed.Groups {
-			f.Unavailable = append(f.Unavailable, gv.String())
+			f.Unavailable = append(f.Unavailable, gv.Version+"."+gv.Group) // as its APIService is named
 		}
 		slices.Sort(f.Unavailable)
 	case err != nil:

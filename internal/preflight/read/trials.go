@@ -9,6 +9,7 @@ import (
 	"context"
 	"sync"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -47,6 +48,16 @@ func (t *trials) run(group *sync.WaitGroup) {
 		group.Go(func() { f.PolicyTrials[i].Err = t.create(object.DeepCopyObject().(client.Object)) })
 	}
 	group.Go(t.namespace)
+	group.Go(t.user)
+}
+
+// user asks for the name of the user, which only helps to read the report.
+func (t *trials) user() {
+	review, err := t.clientset.AuthenticationV1().SelfSubjectReviews().Create(t.ctx,
+		&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err == nil {
+		t.facts.User = review.Status.UserInfo.Username
+	}
 }
 
 // review asks whether the user has a right.
