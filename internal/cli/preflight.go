@@ -163,7 +163,7 @@ func (w *writer) driverTable(r *preflight.Report) {
 	_, _ = fmt.Fprintln(t, "DRIVER\tNODES\tVOLUMES\tATTACHED\tATTACHER\tHAWSER GIVES")
 	for i := range r.Drivers {
 		d := &r.Drivers[i]
-		attacher := d.Attacher
+		attacher, _, _ := strings.Cut(d.Attacher, " ") // the kind of what shows it
 		switch {
 		case !d.AttachRequired:
 			attacher = "not needed"

@@ -213,7 +213,7 @@ func attached(n int) string {
 	if n == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d volumes are attached", n)
+	return fmt.Sprintf("VolumeAttachments (%d attached)", n)
 }
 
 // attacherWorkload is one whose pods have an attacher and contain the name of the driver; empty for none.

@@ -327,7 +327,7 @@ func TestAnAttacherIsSeenByItsLeaseItsWorkloadOrWhatItAttached(t *testing.T) {
 			{Args: []string{"--driver-name=" + name}}}
 		return s
 	}
-	const byVolumes = "1 volumes are attached"
+	const byVolumes = "VolumeAttachments (1 attached)"
 	for name, tt := range map[string]struct {
 		leases    []*coordinationv1.Lease
 		workloads []*appsv1.StatefulSet

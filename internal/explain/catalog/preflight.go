@@ -71,7 +71,7 @@ var preflight = []Entry{
 		Run: []string{"kubectl label namespace {system} pod-security.kubernetes.io/enforce=privileged --overwrite"}},
 	{Code: "HWS950", Reason: NamespaceRefused, Level: Problem, Depth: Root, Acts: Cluster,
 		Says: "The API server refuses, in a dry run, the namespace of Hawser with the label for privileged pods.",
-		Way:  "The message names what refuses it. Exempt Hawser's namespace there, or have it made by whom it admits.",
+		Way:  "The message names what refuses it. Exempt Hawser's namespace there, or let an account that it admits create the namespace.",
 		Run:  []string{"kubectl get validatingwebhookconfigurations,validatingadmissionpolicies"}},
 	{Code: "HWS951", Reason: RightsMissing, Level: Problem, Depth: Root, Acts: Cluster,
 		Says: "You may not create what config/default contains.",
