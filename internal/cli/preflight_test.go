@@ -7,6 +7,11 @@ package cli
 
 import (
 	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -228,5 +233,33 @@ func TestPreflightCostsAsManyRequestsInALargerCluster(t *testing.T) {
 	large, pages := cost()
 	if diff := cmp.Diff(small, large); diff != "" || pages == 0 || pages > 3 {
 		t.Errorf("%d further pages with 1,000 volumes, want some; the requests differ (-small +large):\n%s", pages, diff)
+	}
+}
+
+func TestPreflightOfAServerThatStopsToAnswerEndsInTimeAndFindsNothing(t *testing.T) {
+	config, _ := apiserver.Borrow(t)
+	p := newProxy(t, config)
+	to, err := url.Parse(p.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	through := httputil.NewSingleHostReverseProxy(to)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/apis/") || strings.HasPrefix(r.URL.Path, "/api/") {
+			_, _ = io.Copy(io.Discard, r.Body) // the server notices the end of a client only then
+			<-r.Context().Done()
+			return
+		}
+		through.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	stdout, stderr, exit := runAt(t, server.URL, "preflight", "--timeout", "3s")
+	if exit != TimedOut || strings.Contains(stdout, "\nBLOCKED") {
+		t.Errorf("exit code %d, want %d and nothing blocked; stderr %q, stdout:\n%s", exit, TimedOut, stderr, stdout)
+	}
+	for _, want := range []string{"OK             Kubernetes version", "Not read:", "left out: your rights"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("the report has no %q:\n%s", want, stdout)
+		}
 	}
 }

@@ -84,7 +84,7 @@ func TestEveryCodeOfTheClusterHasASituation(t *testing.T) {
 		tried[s.code] = true
 	}
 	for _, e := range catalog.All() {
-		if e.Code > "HWS920" && !tried[e.Code] {
+		if e.Code > "HWS920" && e.Code <= "HWS940" && !tried[e.Code] {
 			t.Errorf("%s %s has no situation, want one", e.Code, e.Reason)
 		}
 	}

@@ -99,6 +99,8 @@ var irrefutable = map[string][]string{
 	"its reason is not known": {"HWS499"},
 	"package doctor finds it in the objects themselves": {"HWS921", "HWS922", "HWS923", "HWS924", "HWS925", "HWS926",
 		"HWS927", "HWS928", "HWS929", "HWS930", "HWS931", "HWS932", "HWS933", "HWS934", "HWS935"},
+	"package preflight finds it in a cluster without Hawser": {"HWS941", "HWS943", "HWS946", "HWS947", "HWS948", "HWS950",
+		"HWS951", "HWS962"},
 }
 
 // Each new code has to be refuted, or to be in a list with the reason why it cannot be.

@@ -45,7 +45,8 @@ func Cluster(ctx context.Context, s Server, c kubernetes.Interface, system strin
 		return nil, err
 	}
 	f := &preflight.Facts{Release: release, System: system, Errs: map[string]error{}}
-	version, err := c.Discovery().ServerVersion()
+	d := discovery.ToDiscoveryInterfaceWithContext(c.Discovery())
+	version, err := d.ServerVersionWithContext(ctx)
 	switch {
 	case err == nil:
 		f.Version = version.GitVersion
@@ -54,7 +55,7 @@ func Cluster(ctx context.Context, s Server, c kubernetes.Interface, system strin
 	default:
 		return nil, err
 	}
-	discover(f, c.Discovery())
+	discover(ctx, f, d)
 	all := pages.New(ctx, s, trim)
 	lists(all, f)
 	all.Go(func() { f.Attachments.Items, f.Attachments.Err = s.Attachments(ctx) })
@@ -84,8 +85,8 @@ func lists(all *pages.Reads, f *preflight.Facts) {
 }
 
 // discover reads what the API server serves. Groups of which their own servers do not answer leave the others.
-func discover(f *preflight.Facts, d discovery.DiscoveryInterface) {
-	_, resources, err := d.ServerGroupsAndResources()
+func discover(ctx context.Context, f *preflight.Facts, d discovery.DiscoveryInterfaceWithContext) {
+	_, resources, err := d.ServerGroupsAndResourcesWithContext(ctx)
 	var failed *discovery.ErrGroupDiscoveryFailed
 	switch {
 	case errors.As(err, &failed):
