@@ -230,8 +230,13 @@ bin/localcluster:
 	cd hack/localcluster && go build -o ../../bin/localcluster .
 
 .PHONY: local-up
-local-up: packages programs ## Start a local cluster with Hawser on two nodes below DIR; prints what to do with it.
-	@go run ./test/local --dir $(DIR)
+local-up: packages programs ## Start a local cluster with Hawser on two nodes below DIR; prints what to do with it. OPERATOR=1: by the operator, from images, on real kubelets.
+ifneq ($(OPERATOR),)
+	@hack/setup-packages.sh --containers
+	@hack/build-control-plane.sh kubelet containerd containerd-shim-runc-v2 ctr
+	$(MAKE) images ARCHITECTURES=$$(go env GOARCH)
+endif
+	@go run ./test/local --dir $(DIR) $(if $(OPERATOR),--operator)
 
 .PHONY: local-down
 local-down: bin/localcluster ## Take that cluster down: processes, mounts, loop devices and DIR; prints what it takes.

@@ -18,6 +18,7 @@ needed=(
 	mkfs.xfs:xfsprogs xfs_growfs:xfsprogs
 	mkfs.btrfs:btrfs-progs
 	losetup:mount blkid:util-linux mount:mount
+	jq:jq
 )
 
 if [[ ${1:-} == --images ]]; then

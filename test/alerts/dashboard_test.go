@@ -20,39 +20,53 @@ import (
 // pictureVariable asks for docs/dashboard.svg.
 const pictureVariable = "HAWSER_DASHBOARD_PICTURE"
 
-// dashboard fails the test for each panel whose query has no data, and draws the panels if it was asked to.
-func (s *suite) dashboard(t *testing.T, since time.Time) {
+// dashboard fails the test for each query of a panel that never had data since a time, and draws the panels as they
+// were at another one if it was asked to.
+func (s *suite) dashboard(t *testing.T, since, at time.Time) {
 	rows, err := panels.Rows()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var drawn []picture.Row
-	for _, row := range rows {
-		d := picture.Row{Title: row.Title}
-		for _, p := range row.Panels {
-			found, err := s.queryRange(t.Context(), panels.Filled(p.Query, ".*", "10s"), since)
-			if err != nil {
-				t.Fatal(err)
+	drawn := map[*panels.Panel][]picture.Series{}
+	for i := range rows {
+		for j := range rows[i].Panels {
+			p := &rows[i].Panels[j]
+			from := since
+			if p.OfNow() {
+				from = at
 			}
-			if len(found) == 0 {
-				t.Errorf("panel %s of row %s has no data, want some: %s", p.Title, row.Title, p.Query)
+			for _, q := range p.Queries {
+				if len(s.series(t, p, q, since, time.Now())) == 0 {
+					t.Errorf("panel %s has no data of %s, want some", p.Title, q.Expr)
+				}
+				drawn[p] = append(drawn[p], s.series(t, p, q, from, at)...)
 			}
-			panel := picture.Panel{Title: p.Title, Unit: p.Unit}
-			for _, series := range found {
-				panel.Lines = append(panel.Lines, picture.Line{Name: picture.Legend(p.Legend, series.Metric),
-					Points: pointsOf(t, series)})
-			}
-			d.Panels = append(d.Panels, panel)
 		}
-		drawn = append(drawn, d)
 	}
 	if os.Getenv(pictureVariable) == "" {
 		return
 	}
+	svg := picture.Draw(rows, func(p *panels.Panel) []picture.Series { return drawn[p] }, since, at)
 	name := filepath.Join(apiserver.Root(), "docs", "dashboard.svg")
-	if err := os.WriteFile(name, picture.Draw(drawn, since, time.Now()), 0o644); err != nil { //nolint:gosec // a picture
+	if err := os.WriteFile(name, svg, 0o644); err != nil { //nolint:gosec // a picture
 		t.Fatal(err)
 	}
+}
+
+// series are the answers to a query of a panel.
+func (s *suite) series(t *testing.T, p *panels.Panel, q panels.Query, from, to time.Time) []picture.Series {
+	t.Helper()
+	query := panels.Filled(q.Expr, ".*", "1m", picture.BarStep.String())
+	found, err := s.queryRange(t.Context(), query, from, to, picture.StepOf(p))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []picture.Series
+	for _, answer := range found {
+		all = append(all, picture.Series{Name: picture.Legend(q.Legend, answer.Metric), Labels: answer.Metric,
+			Points: pointsOf(t, answer)})
+	}
+	return all
 }
 
 // pointsOf a series: Prometheus writes values as text.

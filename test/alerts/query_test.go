@@ -26,10 +26,11 @@ func (s *suite) query(ctx context.Context, expression string) ([]sample, error) 
 	return s.ask(ctx, "query", url.Values{"query": {expression}})
 }
 
-// queryRange asks for its values since a time.
-func (s *suite) queryRange(ctx context.Context, expression string, since time.Time) ([]sample, error) {
-	return s.ask(ctx, "query_range", url.Values{"query": {expression}, "step": {"3"},
-		"start": {since.Format(time.RFC3339)}, "end": {time.Now().Format(time.RFC3339)}})
+// queryRange asks for its values between two times.
+func (s *suite) queryRange(ctx context.Context, expression string, from, to time.Time, step time.Duration,
+) ([]sample, error) {
+	return s.ask(ctx, "query_range", url.Values{"query": {expression}, "step": {step.String()},
+		"start": {from.Format(time.RFC3339)}, "end": {to.Format(time.RFC3339)}})
 }
 
 func (s *suite) ask(ctx context.Context, kind string, values url.Values) ([]sample, error) {

@@ -8,13 +8,9 @@ package images
 import (
 	"context"
 	"encoding/json"
-	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -24,8 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -62,7 +56,7 @@ type suite struct {
 func TestHawserRunsFromItsImages(t *testing.T) {
 	s := newSuite(t)
 	s.importImages(t)
-	s.playNetwork(t)
+	check(t, s.PlayNetwork(limited(t)))
 	for _, name := range []string{ofIntent, ofPod, ofInline, ofGoneNode, ofRestarts} {
 		s.claim(t, name)
 	}
@@ -135,57 +129,23 @@ func (s suite) kubectl(t *testing.T, args ...string) {
 func (s suite) importImages(t *testing.T) {
 	t.Helper()
 	for _, node := range s.Nodes {
-		for _, name := range []string{"operator", "manager", "agent"} {
-			s.importImage(t, node, filepath.Join(apiserver.Root(), ".cache", "images", name+".tar"))
-		}
+		check(t, s.ImportImages(limited(t), node, filepath.Join(apiserver.Root(), ".cache", "images")))
 	}
 }
 
 // machine is the process ID of a node's first process.
 func (s suite) machine(t *testing.T, node string) string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(s.Dir, "run", system.Machine(node)+".json"))
+	pid, err := s.MachinePID(node)
 	check(t, err)
-	var record struct {
-		PID int `json:"pid"`
-	}
-	check(t, json.Unmarshal(data, &record))
-	return strconv.Itoa(record.PID)
-}
-
-// playNetwork applies what stands in for scheduler and pod network.
-func (s suite) playNetwork(t *testing.T) {
-	t.Helper()
-	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig())
-	check(t, err)
-	server, err := url.Parse(config.Host)
-	check(t, err)
-	text, err := os.ReadFile(filepath.Join("testdata", "network.yaml"))
-	check(t, err)
-	file := filepath.Join(t.TempDir(), "network.yaml")
-	check(t, os.WriteFile(file, []byte(strings.ReplaceAll(string(text), "API_PORT", server.Port())), 0o600))
-	s.kubectl(t, "apply", "-f", file)
-	// No event signals that the API server has begun to apply a policy.
-	check(t, wait.PollUntilContextTimeout(limited(t), 100*time.Millisecond, time.Minute, true,
-		func(ctx context.Context) (bool, error) {
-			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: "probe"},
-				Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "probe", Image: system.Image}}}}
-			err := s.Client.Create(ctx, pod, client.DryRunAll)
-			return err == nil && pod.Spec.NodeName == nodeA && pod.Spec.HostNetwork, nil
-		}))
+	return pid
 }
 
 // labelNodes selects the nodes that get an agent.
 func (s suite) labelNodes(t *testing.T) {
 	t.Helper()
 	s.kubectl(t, "label", "node", nodeA, goneNode, agentLabel+"=true")
-	s.shareKubeletDir(t, goneNode)
-}
-
-// shareKubeletDir shows the node's kubelet directory under the name that node-a's has, which the agents expect.
-func (s suite) shareKubeletDir(t *testing.T, node string) {
-	t.Helper()
-	s.inside(t, node, "mount", "--bind", s.KubeletDir(node), s.KubeletDir(nodeA))
+	check(t, s.ShareKubeletDir(limited(t), goneNode, nodeA))
 }
 
 // initialSpec is what differs here from a cluster.
@@ -205,17 +165,7 @@ func (s suite) initialSpec(t *testing.T, mode volumesv1alpha1.AttachMode) string
 func (s suite) overlay(t *testing.T, spec string) string {
 	t.Helper()
 	dir := t.TempDir()
-	base, err := filepath.Rel(dir, inConfig("default"))
-	check(t, err)
-	text := fmt.Sprintf(`resources: [%s]
-patches:
-- patch: |-
-    apiVersion: apps/v1
-    kind: Deployment
-    metadata: {name: hawser-operator, namespace: hawser-system}
-    spec: {template: {spec: {containers: [{name: operator, env: [{name: INITIAL_SPEC, value: %q}]}]}}}
-`, base, spec)
-	check(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600))
+	check(t, system.Overlay(dir, spec))
 	return dir
 }
 

@@ -8,7 +8,6 @@ package images
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,31 +15,10 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/mount-utils"
-
-	"github.com/hawser-io/hawser/test/apiserver"
 )
 
 // agentRoot is the agents' directory on each node.
 const agentRoot = "/var/lib/hawser"
-
-// inside runs a program on a node, and returns what it prints.
-func (s suite) inside(t *testing.T, node string, command ...string) string {
-	t.Helper()
-	args := append([]string{"--target", s.machine(t, node), "--mount", "--net", "--"}, command...)
-	out, err := exec.CommandContext(limited(t), "nsenter", args...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("node %s: running %v: %v\n%s", node, command, err, out)
-	}
-	return string(out)
-}
-
-// importImage imports an archive into the containerd of a node.
-func (s suite) importImage(t *testing.T, node, archive string) {
-	t.Helper()
-	s.inside(t, node, filepath.Join(apiserver.Root(), ".cache", "bin", "ctr"),
-		"--address", "/run/containerd/containerd.sock", "--namespace", "k8s.io",
-		"images", "import", "--local", "--snapshotter", "native", archive)
-}
 
 // onNode is the path by which this process finds a file of a node, with the node's mounts.
 func (s suite) onNode(t *testing.T, node, path string) string {

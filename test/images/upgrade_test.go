@@ -126,15 +126,13 @@ func newUpgrade(t *testing.T) *upgrade {
 	}
 	for _, node := range u.Nodes {
 		for _, release := range []release{u.from, u.to} {
-			for _, program := range []string{"operator", "manager", "agent"} {
-				u.importImage(t, node, filepath.Join(release.images, program+".tar"))
-			}
+			check(t, u.ImportImages(limited(t), node, release.images))
 		}
 	}
 	for _, node := range []string{nodeB, goneNode} {
-		u.shareKubeletDir(t, node)
+		check(t, u.ShareKubeletDir(limited(t), node, nodeA))
 	}
-	u.playNetwork(t)
+	check(t, u.PlayNetwork(limited(t)))
 	u.kubectl(t, "apply", "-f", filepath.Join("testdata", "recreate.yaml"))
 	u.create(t, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: growing}, Provisioner: system.DriverName,
 		Parameters: map[string]string{"csi.storage.k8s.io/fstype": "xfs"}, AllowVolumeExpansion: ptr.To(true)})

@@ -19,6 +19,8 @@ import (
 	"github.com/hawser-io/hawser/test/system"
 )
 
+const nodeA, nodeB = "node-a", "node-b"
+
 func main() { os.Exit(status()) }
 
 // status is the exit status: deferred calls have run when the program exits.
@@ -35,12 +37,16 @@ func status() int {
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("local", flag.ContinueOnError)
 	dir := flags.String("dir", "/tmp/hawser-local", "directory of the cluster")
+	operator := flags.Bool("operator", false, "run operator, manager and agents from their images, on real kubelets")
 	if err := flags.Parse(args); err != nil {
 		return fmt.Errorf("reading the flags: %w", err)
 	}
-	sys, err := system.Up(ctx, system.Options{
-		Dir: *dir, Nodes: []string{"node-a", "node-b"}, Out: os.Stdout, AttachDetach: true,
-	})
+	options := system.Options{Dir: *dir, Nodes: []string{nodeA, nodeB}, Out: os.Stdout, AttachDetach: true}
+	up, next := start, ofPrograms
+	if *operator {
+		up, next = startOperator, ofOperator
+	}
+	sys, err := up(ctx, options)
 	if err != nil {
 		return err
 	}
@@ -49,8 +55,13 @@ func run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// next is what a person can do with the cluster.
-const next = `
+func start(ctx context.Context, options system.Options) (*system.System, error) {
+	return system.Up(ctx, options)
+}
+
+// What a person can do with the cluster.
+const (
+	ofPrograms = `
 A cluster with Hawser on the nodes node-a and node-b runs. In the directory of the project:
 
   export KUBECONFIG=%[1]s PATH=%[2]s:%[3]s:$PATH
@@ -60,6 +71,25 @@ A cluster with Hawser on the nodes node-a and node-b runs. In the directory of t
   kubectl hawser tree node node-a        # what is mounted where
 
   localcluster status --dir %[4]s                 # the parts and their logs
-  localcluster stop   --dir %[4]s agent-node-a    # any of them; start starts it again
+  localcluster stop   --dir %[4]s agent-node-a    # any of them
+  localcluster start  --dir %[4]s agent-node-a    # again, as before
   make local-down DIR=%[4]s
 `
+	ofOperator = `
+A cluster with Hawser runs on the nodes node-a and node-b, with real kubelets. The operator has installed manager and
+agents as pods. In the directory of the project:
+
+  export KUBECONFIG=%[1]s PATH=%[2]s:%[3]s:$PATH
+
+  kubectl get hvm,pods -n hawser-system -o wide   # what the operator installed
+  kubectl apply -k config/samples                 # claims and intents
+  kubectl get vai,nvs -A -w                       # they become Ready, and show on the nodes
+
+  localcluster status --dir %[4]s                                # the parts of the cluster, and their logs
+  localcluster stop   --dir %[4]s kubelet-node-b                 # any of them
+  localcluster start  --dir %[4]s kubelet-node-b                 # again, as before
+  kubectl patch hvm cluster --type=merge -p '{"spec":{"nodeSelector":{"kubernetes.io/hostname":"node-a"}}}'
+  ls %[4]s/nodes/node-a/podlogs                                  # kubectl logs reaches no kubelet here
+  make local-down DIR=%[4]s
+`
+)

@@ -152,8 +152,9 @@ func (e *exporter) await(t *testing.T, what string, want ...string) {
 	}
 }
 
+// condition since one second after the epoch, so that a series of its time has the value 1.
 func condition(kind string, status metav1.ConditionStatus, reason string) metav1.Condition {
-	return metav1.Condition{Type: kind, Status: status, Reason: reason, LastTransitionTime: metav1.Now(),
+	return metav1.Condition{Type: kind, Status: status, Reason: reason, LastTransitionTime: metav1.Unix(1, 0),
 		Message: "a message, which is no label"}
 }
 
@@ -184,6 +185,7 @@ func TestConditionsBecomeSeriesThatKeepUnknownApart(t *testing.T) {
 	}
 	report(intent, &intent.Status.Conditions, condition("Attached", metav1.ConditionFalse, "VolumeInUseElsewhere"),
 		condition("Ready", metav1.ConditionFalse, "VolumeInUseElsewhere"))
+	state.Status.Summary = &volumesv1alpha1.NodeVolumeSummary{Failing: 1}
 	report(state, &state.Status.Conditions, condition("DriversReady", metav1.ConditionFalse, "DriversMissing"),
 		condition("MountsConsistent", metav1.ConditionTrue, "AsExpected"),
 		condition("Ready", metav1.ConditionUnknown, "AgentUnreachable"))
@@ -193,19 +195,21 @@ func TestConditionsBecomeSeriesThatKeepUnknownApart(t *testing.T) {
 		`hawser_node_condition_reason{condition="MountsConsistent",node="n1",reason="AsExpected",status="True"}`,
 		`hawser_node_condition_reason{condition="Ready",node="n1",reason="AgentUnreachable",status="Unknown"}`,
 		`hawser_node_drivers_ready{node="n1",status="False"}`,
+		`hawser_node_failing_volumes{node="n1"}`,
 		`hawser_node_mounts_consistent{node="n1",status="True"}`,
 		`hawser_node_ready{node="n1",status="Unknown"}`,
 	}
 	e.await(t, "a node whose agent is silent and an intent that waits", append(slices.Clone(node),
 		`hawser_intent_condition_reason{condition="Attached",`+of+`,reason="VolumeInUseElsewhere",status="False"}`,
 		`hawser_intent_condition_reason{condition="Ready",`+of+`,reason="VolumeInUseElsewhere",status="False"}`,
-		`hawser_intent_ready{`+of+`,status="False"}`)...)
+		`hawser_intent_ready{`+of+`,status="False"}`, `hawser_intent_ready_transition_timestamp_seconds{`+of+`}`)...)
 	report(intent, &intent.Status.Conditions, condition("Ready", metav1.ConditionFalse, "VolumeModeMismatch"),
 		condition("Stalled", metav1.ConditionTrue, "VolumeModeMismatch"))
 	e.await(t, "an intent with a final error", append(slices.Clone(node),
 		`hawser_intent_condition_reason{condition="Ready",`+of+`,reason="VolumeModeMismatch",status="False"}`,
 		`hawser_intent_condition_reason{condition="Stalled",`+of+`,reason="VolumeModeMismatch",status="True"}`,
-		`hawser_intent_ready{`+of+`,status="False"}`, `hawser_intent_stalled{`+of+`,status="True"}`)...)
+		`hawser_intent_ready{`+of+`,status="False"}`, `hawser_intent_ready_transition_timestamp_seconds{`+of+`}`,
+		`hawser_intent_stalled{`+of+`,status="True"}`)...)
 	if err := api.Delete(t.Context(), intent); err != nil {
 		t.Fatalf("deleting intent %s: %v", intent.Name, err)
 	}

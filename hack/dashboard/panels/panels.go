@@ -8,8 +8,8 @@ package panels
 
 import (
 	_ "embed"
-	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -21,12 +21,61 @@ var source []byte
 // File of the dashboard, from the root of the repository.
 const File = "config/grafana/hawser.json"
 
-// Panel shows one query.
+// Kind of a panel: a type of Grafana, except for Bars.
+type Kind string
+
+// Kinds of panels.
+const (
+	// Stat shows the value of now.
+	Stat Kind = "stat"
+	// Table has a row for each series of now.
+	Table Kind = "table"
+	// StateTimeline shows over time which state each series is in.
+	StateTimeline Kind = "state-timeline"
+	// Lines and Bars show values over time. Bars are for counts of what happened in an interval.
+	Lines Kind = "timeseries"
+	Bars  Kind = "bars"
+)
+
+// Units of panels.
+const (
+	Count   = "count"
+	Seconds = "s"
+	Share   = "percentunit"
+	InState = "state"
+)
+
+// States of the unit InState.
+var States = []struct{ Text, Colour string }{{"False", "red"}, {"True", "green"}, {"Unknown", "orange"}}
+
+// Query of a panel. The legend names its series.
+type Query struct {
+	Expr   string `json:"expr"`
+	Legend string `json:"legend,omitempty"`
+}
+
+// Threshold from which on a value has a colour, and what that means.
+type Threshold struct {
+	From   float64 `json:"from"`
+	Colour string  `json:"colour"`
+	Means  string  `json:"means"`
+}
+
+// Panel shows the answers to its queries.
 type Panel struct {
-	Title  string `json:"title"`
-	Query  string `json:"query"`
-	Legend string `json:"legend"`
-	Unit   string `json:"unit,omitempty"`
+	Title      string      `json:"title"`
+	Kind       Kind        `json:"kind"`
+	Unit       string      `json:"unit"`
+	About      string      `json:"about"`
+	Queries    []Query     `json:"queries"`
+	Thresholds []Threshold `json:"thresholds,omitempty"`
+	// Empty is shown where no answer is good news.
+	Empty string `json:"empty,omitempty"`
+	// Columns of a table are labels; its last column, Value, has the value.
+	Columns []string `json:"columns,omitempty"`
+	Value   string   `json:"value,omitempty"`
+	// Width in columns of the dashboard, if it is not that of the kind.
+	Width int `json:"width,omitempty"`
 }
 
 // Row of panels. Its queries use its variables.
@@ -49,84 +98,76 @@ func Rows() ([]Row, error) {
 var Variables = map[string]string{
 	"node":      "label_values(hawser_node_ready, node)",
 	"namespace": "label_values(hawser_intent_ready, namespace)",
-	"intent":    `label_values(hawser_intent_ready{namespace=~"$namespace"}, intent)`,
 }
 
-// Filled is a query with a value for each variable and for the window of rates.
-func Filled(query, value, window string) string {
-	query = strings.ReplaceAll(query, "$__rate_interval", window)
+// Filled is a query with a value for each variable, and the windows of rates and of bars.
+func Filled(query, value, rate, bar string) string {
+	query = strings.NewReplacer("$__rate_interval", rate, "$__interval", bar).Replace(query)
 	for name := range Variables {
 		query = strings.ReplaceAll(query, "$"+name, value)
 	}
 	return query
 }
 
-type object = map[string]any
+// OfNow reports whether a panel shows one moment.
+func (p *Panel) OfNow() bool { return p.Kind == Stat || p.Kind == Table }
 
-// Size of a panel; a row has 24 columns.
-const width, height, columns = 8, 7, 24
-
-// Dashboard renders Grafana's JSON.
-func Dashboard() ([]byte, error) {
-	rows, err := Rows()
-	if err != nil {
-		return nil, err
+// Description of a panel, with the meaning of its colours.
+func (p *Panel) Description() string {
+	text := p.About
+	for _, t := range p.Thresholds {
+		name := strings.ToUpper(t.Colour[:1]) + t.Colour[1:]
+		text += fmt.Sprintf(" %s from %s: %s.", name, Text(t.From, p.Unit), t.Means)
 	}
-	var all, variables []object
-	id, y := 0, 0
-	add := func(panel object, x, w, h int) {
-		id++
-		panel["id"], panel["gridPos"] = id, object{"x": x, "y": y, "w": w, "h": h}
-		all = append(all, panel)
-	}
-	for _, row := range rows {
-		add(object{"type": "row", "title": row.Title, "collapsed": false, "panels": []object{}}, 0, columns, 1)
-		y++
-		for i, p := range row.Panels {
-			x := i * width % columns
-			if i > 0 && x == 0 {
-				y += height
-			}
-			add(p.render(), x, width, height)
-		}
-		y += height
-		for _, name := range row.Variables {
-			variables = append(variables, variable(name))
-		}
-	}
-	variables = append([]object{{"name": "datasource", "type": "datasource", "query": "prometheus"}}, variables...)
-	text, err := json.MarshalIndent(object{
-		"uid": "hawser", "title": "Hawser", "tags": []string{"hawser", "storage"}, "schemaVersion": 39, "editable": true,
-		"refresh": "30s", "time": object{"from": "now-3h", "to": "now"}, "templating": object{"list": variables},
-		"panels": all,
-	}, "", "  ")
-	if err != nil {
-		return nil, fmt.Errorf("rendering the dashboard: %w", err)
-	}
-	return append(text, '\n'), nil
+	return text
 }
 
-var datasource = object{"type": "prometheus", "uid": "${datasource}"}
-
-func (p Panel) render() object {
-	unit := p.Unit
-	if unit == "" {
-		unit = "short"
+// Text is a value with its unit.
+func Text(v float64, unit string) string {
+	switch unit {
+	case Seconds:
+		return duration(v)
+	case Share:
+		return fmt.Sprintf("%.0f%%", 100*v)
+	case InState:
+		if i := int(v); i >= 0 && i < len(States) {
+			return States[i].Text
+		}
 	}
-	return object{
-		"type": "timeseries", "title": p.Title, "datasource": datasource,
-		"fieldConfig": object{"defaults": object{"unit": unit, "min": 0}, "overrides": []object{}},
-		"options":     object{"legend": object{"displayMode": "list", "placement": "bottom"}},
-		"targets": []object{
-			{"refId": "A", "datasource": datasource, "expr": p.Query, "legendFormat": p.Legend},
-		},
-	}
+	return fmt.Sprintf("%.0f", v)
 }
 
-func variable(name string) object {
-	return object{
-		"name": name, "type": "query", "datasource": datasource, "refresh": 2, "includeAll": true, "multi": true,
-		"allValue": ".*", "current": object{"text": "All", "value": "$__all"},
-		"query": object{"query": Variables[name], "refId": name}, "definition": Variables[name],
+func duration(seconds float64) string {
+	switch {
+	case seconds >= 2*3600:
+		return decimal(seconds/3600) + " h"
+	case seconds >= 120:
+		return decimal(seconds/60) + " min"
+	case seconds >= 1 || seconds == 0:
+		return decimal(seconds) + " s"
 	}
+	return decimal(1000*seconds) + " ms"
+}
+
+// decimal has at most one place after the point, and none of a number from 10 on.
+func decimal(v float64) string {
+	places := 0
+	if v < 10 {
+		places = 1
+	}
+	return strings.TrimSuffix(strconv.FormatFloat(v, 'f', places, 64), ".0")
+}
+
+// Colour of a value by the thresholds of its panel, and by its state.
+func (p *Panel) Colour(v float64) string {
+	if i := int(v); p.Unit == InState && i >= 0 && i < len(States) {
+		return States[i].Colour
+	}
+	colour := "green"
+	for _, t := range p.Thresholds {
+		if v >= t.From {
+			colour = t.Colour
+		}
+	}
+	return colour
 }

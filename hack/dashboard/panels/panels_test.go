@@ -43,7 +43,7 @@ func TestTheDashboardIsMadeOfItsPanels(t *testing.T) {
 // file.
 func known(t *testing.T) []string {
 	t.Helper()
-	all := []string{"rest_client_requests_total", "workqueue_depth"}
+	all := []string{"leader_election_master_status"}
 	for _, list := range reference.Programs {
 		metrics, err := list()
 		if err != nil {
@@ -84,13 +84,15 @@ func TestPanelsShowMetricsThatExist(t *testing.T) {
 	exist := known(t)
 	for _, row := range rows {
 		for _, p := range row.Panels {
-			names := metric.FindAllString(p.Query, -1)
-			if len(names) == 0 {
-				t.Errorf("panel %s of row %s shows no metric, want one", p.Title, row.Title)
-			}
-			for _, name := range names {
-				if !slices.Contains(exist, name) {
-					t.Errorf("panel %s of row %s shows %s, which no program has", p.Title, row.Title, name)
+			for _, q := range p.Queries {
+				names := metric.FindAllString(q.Expr, -1)
+				if len(names) == 0 {
+					t.Errorf("query %s of panel %s shows no metric, want one", q.Expr, p.Title)
+				}
+				for _, name := range names {
+					if !slices.Contains(exist, name) {
+						t.Errorf("panel %s shows %s, which no program has", p.Title, name)
+					}
 				}
 			}
 		}
@@ -106,10 +108,12 @@ func TestEveryVariableHasAQueryAndIsUsedInItsRow(t *testing.T) {
 	for _, row := range rows {
 		used := map[string]bool{}
 		for _, p := range row.Panels {
-			for _, v := range variable.FindAllStringSubmatch(p.Query, -1) {
-				used[v[1]] = true
-				if !slices.Contains(row.Variables, v[1]) {
-					t.Errorf("panel %s of row %s uses variable %s, which the row does not have", p.Title, row.Title, v[1])
+			for _, q := range p.Queries {
+				for _, v := range variable.FindAllStringSubmatch(q.Expr, -1) {
+					used[v[1]] = true
+					if !slices.Contains(row.Variables, v[1]) {
+						t.Errorf("panel %s of row %s uses variable %s, which the row does not have", p.Title, row.Title, v[1])
+					}
 				}
 			}
 		}
@@ -129,9 +133,96 @@ func TestAFilledQueryHasNoVariable(t *testing.T) {
 	}
 	for _, row := range rows {
 		for _, p := range row.Panels {
-			if filled := Filled(p.Query, ".*", "10s"); strings.Contains(filled, "$") {
-				t.Errorf("query of panel %s: %s, want it without a variable", p.Title, filled)
+			for _, q := range p.Queries {
+				if filled := Filled(q.Expr, ".*", "1m", "15s"); strings.Contains(filled, "$") {
+					t.Errorf("query of panel %s: %s, want it without a variable", p.Title, filled)
+				}
 			}
+		}
+	}
+}
+
+func TestEveryPanelStatesItsUnitAndWhatItsColoursMean(t *testing.T) {
+	rows, err := Rows()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds, units := []Kind{Stat, Table, StateTimeline, Lines, Bars}, []string{Count, Seconds, Share, InState}
+	for _, row := range rows {
+		for _, p := range row.Panels {
+			if !slices.Contains(kinds, p.Kind) || !slices.Contains(units, p.Unit) || !strings.HasSuffix(p.About, ".") {
+				t.Errorf("panel %s: kind %q, unit %q, about %q; want one of %v, one of %v, and a sentence", p.Title, p.Kind,
+					p.Unit, p.About, kinds, units)
+			}
+			if p.Kind == Stat && len(p.Thresholds) == 0 {
+				t.Errorf("stat %s has no threshold, want one", p.Title)
+			}
+			for i, threshold := range p.Thresholds {
+				if threshold.Means == "" || i > 0 && threshold.From <= p.Thresholds[i-1].From {
+					t.Errorf("threshold of panel %s: %+v, want a meaning, and a higher value than that before it", p.Title,
+						threshold)
+				}
+			}
+		}
+	}
+}
+
+// rawCount is an estimate of a count, which is no integer.
+var rawCount = regexp.MustCompile(`\bincrease\(`)
+
+func TestCountsAreIntegers(t *testing.T) {
+	rows, err := Rows()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range rows {
+		for _, p := range row.Panels {
+			for _, q := range p.Queries {
+				if rawCount.MatchString(q.Expr) && !strings.HasPrefix(q.Expr, "round(") {
+					t.Errorf("query of panel %s: %s, want it rounded", p.Title, q.Expr)
+				}
+			}
+			if decimals := p.defaults()["decimals"]; p.Unit == Count && decimals != 0 {
+				t.Errorf("panel %s shows counts with %v decimals, want 0", p.Title, decimals)
+			}
+		}
+	}
+}
+
+func TestADescriptionHasTheMeaningOfEachColour(t *testing.T) {
+	p := Panel{About: "How long.", Unit: Seconds,
+		Thresholds: []Threshold{{From: 900, Colour: "orange", Means: "an alert"}}}
+	if got, want := p.Description(), "How long. Orange from 15 min: an alert."; got != want {
+		t.Errorf("description: %q, want %q", got, want)
+	}
+	for value, want := range map[float64]string{0: "green", 899: "green", 900: "orange"} {
+		if got := p.Colour(value); got != want {
+			t.Errorf("colour of %v: %s, want %s", value, got, want)
+		}
+	}
+}
+
+func TestPanelsDoNotOverlap(t *testing.T) {
+	rows, err := Rows()
+	if err != nil {
+		t.Fatal(err)
+	}
+	placed, height := Layout(rows)
+	taken := map[[2]int]string{}
+	take := func(title string, at Place) {
+		for x := at.X; x < at.X+at.W; x++ {
+			for y := at.Y; y < at.Y+at.H; y++ {
+				if other := taken[[2]int{x, y}]; other != "" || x >= Columns || y >= height {
+					t.Fatalf("panel %s is at %+v, where %q is; want free room of %dx%d", title, at, other, Columns, height)
+				}
+				taken[[2]int{x, y}] = title
+			}
+		}
+	}
+	for _, row := range placed {
+		take(row.Title, row.Place)
+		for _, p := range row.Panels {
+			take(p.Title, p.Place)
 		}
 	}
 }
