@@ -61,7 +61,7 @@ func (in installation) testMetrics(t *testing.T) {
 			// controller-runtime reports a token that the API server does not know as a failure of its own.
 			{"forged", http.MethodGet, "/metrics", http.StatusInternalServerError},
 		} {
-			status, body := endpoints.Ask(t, request.method, "https://"+address+request.path, tokens[request.token])
+			status, body := endpoints.Send(t, request.method, "https://"+address+request.path, tokens[request.token])
 			told := strings.Contains(body, "certwatcher_read_certificate_total")
 			if status != request.want || told != (request.want == http.StatusOK) {
 				t.Errorf("%s: %s %s with token %q: status %d, want %d; %.100s",
