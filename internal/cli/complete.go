@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -28,15 +29,18 @@ const completeWithin = 3 * time.Second
 
 // completed are the kinds whose names can be completed.
 var completed = map[string]schema.GroupVersionKind{
-	facts.KindPod:    corev1.SchemeGroupVersion.WithKind("PodList"),
-	facts.KindClaim:  corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaimList"),
-	facts.KindVolume: corev1.SchemeGroupVersion.WithKind("PersistentVolumeList"),
-	facts.KindNode:   corev1.SchemeGroupVersion.WithKind("NodeList"),
-	facts.KindIntent: volumesv1alpha1.GroupVersion.WithKind("VolumeAttachmentIntentList"),
+	facts.KindPod:        corev1.SchemeGroupVersion.WithKind("PodList"),
+	facts.KindClaim:      corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaimList"),
+	facts.KindVolume:     corev1.SchemeGroupVersion.WithKind("PersistentVolumeList"),
+	facts.KindNode:       corev1.SchemeGroupVersion.WithKind("NodeList"),
+	facts.KindIntent:     volumesv1alpha1.GroupVersion.WithKind("VolumeAttachmentIntentList"),
+	facts.KindSet:        volumesv1alpha1.GroupVersion.WithKind("VolumeAttachmentIntentSetList"),
+	facts.KindManager:    volumesv1alpha1.GroupVersion.WithKind("VolumeManagerList"),
+	facts.KindAttachment: storagev1.SchemeGroupVersion.WithKind("VolumeAttachmentList"),
 }
 
-// complete offers kinds, then names.
-func (w *why) complete(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+// completeKind offers kinds, then names.
+func (o *options) completeKind(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return mainKinds, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -44,7 +48,7 @@ func (w *why) complete(cmd *cobra.Command, args []string, _ string) ([]string, c
 	if len(args) > 1 || !known {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return w.names(contextOf(cmd), kind), cobra.ShellCompDirectiveNoFileComp
+	return o.names(contextOf(cmd), kind), cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeName offers the names of a kind for the first argument.

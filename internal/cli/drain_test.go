@@ -8,15 +8,12 @@ package cli
 import (
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
-	"github.com/hawser-io/hawser/internal/explain/facts"
 )
 
 const unique = "kubernetes.io/csi/disk.example.com^h"
@@ -92,10 +89,6 @@ func TestOrphansThatANodeStateDoesNotListAreCounted(t *testing.T) {
 			t.Errorf("%s: orphans %+v, want %d, the last one for those that are not listed", what, got, c.want)
 		}
 	}
-	branches := lineBranches(ptr.To(published(true)))
-	if last := branches[len(branches)-1].Text; last != "8 more, which are not listed" {
-		t.Errorf("the tree ends with %q, want how many are not listed", last)
-	}
 }
 
 func TestADrainNamesWhatMovesWhatNeedsADeleteAndWhatHangs(t *testing.T) {
@@ -138,31 +131,5 @@ func TestADrainNamesWhatMovesWhatNeedsADeleteAndWhatHangs(t *testing.T) {
 	ground.Blocked = "the agent is silent"
 	if d := PlanDrain(ground); d.Hanging() != len(d.Volumes) {
 		t.Errorf("on a node that releases nothing %d of %d volumes hang, want all", d.Hanging(), len(d.Volumes))
-	}
-}
-
-func TestTheHistoryHasTheEvidenceOfADetachBetweenItsEvents(t *testing.T) {
-	at := func(minutes int) metav1.Time {
-		return metav1.NewTime(time.Date(2026, 11, 25, 12, minutes, 0, 0, time.UTC))
-	}
-	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-1", CreationTimestamp: at(0)}}
-	s := state("node-a", []volumesv1alpha1.NodeAttachment{{VolumeName: unique, Evidence: &volumesv1alpha1.DetachEvidence{
-		Type: volumesv1alpha1.EvidenceOutOfServiceTaint, Time: at(2), Message: "the taint"}}})
-	ref := facts.Ref{Kind: facts.KindState, Name: "node-a"}
-	f := &facts.Facts{Volumes: []facts.Volume{{UniqueName: unique}}, Nodes: []facts.Node{{Name: "node-a"}}}
-	f.Volumes[0].Volume.Value, f.Volumes[0].Volume.Found = pv, true
-	f.Volumes[0].Volume.Ref = facts.Ref{Kind: facts.KindVolume, Name: "pv-1"}
-	f.Nodes[0].State = facts.Object[*volumesv1alpha1.NodeVolumeState]{Ref: ref, Value: &s, Found: true}
-	got := History(f, map[facts.Ref][]facts.Event{ref: {
-		{Reason: "DetachingVolume", Message: "detaching " + unique, Last: at(3).Time},
-		{Reason: "DetachingVolume", Message: "detaching another volume", Last: at(1).Time}}})
-	want := []string{"created", "OutOfServiceTaint", "DetachingVolume: detaching " + unique}
-	if len(got) != len(want) {
-		t.Fatalf("history %+v, want %d moments: nothing about another volume", got, len(want))
-	}
-	for i, m := range got {
-		if !strings.Contains(m.What, want[i]) {
-			t.Errorf("moment %d is %q, want %q", i, m.What, want[i])
-		}
 	}
 }

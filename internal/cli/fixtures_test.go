@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -219,6 +220,12 @@ func (f fixture) create(t *testing.T, c client.Client) {
 			uids[before] = string(object.GetUID())
 		}
 	}
+}
+
+// only keeps the objects of one kind.
+func (f fixture) only(kind string) fixture {
+	f.documents = slices.DeleteFunc(f.documents, func(d string) bool { return !strings.Contains(d, "kind: "+kind+"\n") })
+	return f
 }
 
 // forgetWrites of the Lease: the API server records them with the time of the test, not with that of the fixture.

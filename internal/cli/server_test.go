@@ -196,14 +196,19 @@ func TestWithoutHawserPodsAreExplainedAndIntentsAreNot(t *testing.T) {
 func TestNamesAreCompleted(t *testing.T) {
 	config, c := apiserver.Borrow(t)
 	one(t, "intent-ready", time.Now()).create(t, c)
+	one(t, "set-without-node", time.Now()).only("VolumeAttachmentIntentSet").create(t, c)
+	one(t, "attachment-used", time.Now()).only("VolumeAttachment").create(t, c)
 	for args, want := range map[string]string{
-		"why ":       "intent",
-		"why node ":  "node-b",
-		"why vai ":   "data-on-node-b",
-		"why pvc ":   "data",
-		"why pv ":    "pv-1",
-		"why pod ":   ":4", // none, and no files
-		"why node x": ":4",
+		"why ":                "volumemanager",
+		"why node ":           "node-b",
+		"why vai ":            "data-on-node-b",
+		"why pvc ":            "data",
+		"why pv ":             "pv-1",
+		"why pod ":            ":4", // none, and no files
+		"why set ":            "cache",
+		"tree vais ":          "cache",
+		"history attachment ": "va-1",
+		"why node x":          ":4",
 	} {
 		fields := append([]string{"__complete", "-n", "shop", "--kubeconfig", apiserver.Kubeconfig(t, config)},
 			strings.Split(args, " ")...)

@@ -17,6 +17,8 @@ import (
 
 	"github.com/hawser-io/hawser/internal/explain"
 	"github.com/hawser-io/hawser/internal/explain/facts"
+	"github.com/hawser-io/hawser/internal/explain/history"
+	"github.com/hawser-io/hawser/internal/explain/tree"
 )
 
 // apiVersion of what the commands print as JSON and YAML.
@@ -35,36 +37,31 @@ func listed(kind string, items any, findings int, text func(io.Writer)) *result 
 }
 
 func newTree(o *options) *cobra.Command {
-	w := &why{options: o}
 	cmd := &cobra.Command{
-		Use: "tree (pv|node) NAME", Short: "Show a volume with its nodes, or a node with its volumes", Args: treeArgs,
-		ValidArgsFunction: w.complete,
+		Use: "tree KIND NAME", Short: "Show a volume with its nodes, a node with its volumes, or what else hangs together",
+		Args: kindArgs, ValidArgsFunction: o.completeKind,
+		Example: "  kubectl hawser tree pvc data -n shop\n  kubectl hawser tree node node-a\n" +
+			"  kubectl hawser tree set cache -n shop",
 		RunE: o.command(func(ctx context.Context, g *facts.Gatherer, args []string) (*result, error) {
-			kind, name, err := kindAndName(args)
+			f, err := o.gather(ctx, g, args)
 			if err != nil {
 				return nil, err
 			}
-			f, err := g.Gather(ctx, facts.Ref{Kind: kind, Name: name})
-			if err != nil {
-				return nil, err
-			}
-			root := Tree(f)
-			return listed("Tree", []Branch{root}, 0, func(w io.Writer) { writeBranch(w, &root, "", "") }), nil
+			root := tree.Of(f)
+			return listed("Tree", []tree.Branch{root}, 0, func(w io.Writer) { writeBranch(w, &root, "", "") }), nil
 		}),
 	}
 	o.watchable(cmd)
 	return cmd
 }
 
-func treeArgs(_ *cobra.Command, args []string) error {
-	kind, _, err := kindAndName(args)
-	if err == nil && kind != facts.KindVolume && kind != facts.KindNode {
-		return fmt.Errorf("the kind is %s, want pv or node", kind)
-	}
+// kindArgs checks KIND NAME.
+func kindArgs(_ *cobra.Command, args []string) error {
+	_, _, err := kindAndName(args)
 	return err
 }
 
-func writeBranch(w io.Writer, b *Branch, first, rest string) {
+func writeBranch(w io.Writer, b *tree.Branch, first, rest string) {
 	text := b.Object
 	if b.Text != "" {
 		text += ": " + cell(b.Text)
@@ -168,14 +165,18 @@ func writeOrphans(w io.Writer, orphans []Orphan) {
 
 func newHistory(o *options) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "history VOLUME", Short: "Show what happened to a PersistentVolume, with the evidence of detaches",
-		Args: cobra.ExactArgs(1), ValidArgsFunction: o.completeName(facts.KindVolume),
+		Use: "history [KIND] NAME", Short: "Show what happened to an object and its volumes, with the evidence of detaches",
+		Long: "Show what happened to an object and its volumes, the oldest first, with the evidence of detaches. The kind is\n" +
+			"pv unless it is given.",
+		Example:           "  kubectl hawser history pv-1\n  kubectl hawser history pvc data -n shop",
+		Args:              func(cmd *cobra.Command, args []string) error { return kindArgs(cmd, volumeByDefault(args)) },
+		ValidArgsFunction: o.completeKind,
 		RunE: o.command(func(ctx context.Context, g *facts.Gatherer, args []string) (*result, error) {
-			f, err := g.Gather(ctx, facts.Ref{Kind: facts.KindVolume, Name: args[0]})
+			f, err := o.gather(ctx, g, volumeByDefault(args))
 			if err != nil {
 				return nil, err
 			}
-			moments := History(f, g.EventsOf(ctx, f))
+			moments := history.Of(f, g.EventsOf(ctx, f))
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
@@ -188,6 +189,14 @@ func newHistory(o *options) *cobra.Command {
 	}
 	o.watchable(cmd)
 	return cmd
+}
+
+// volumeByDefault completes a name alone to one of a PersistentVolume.
+func volumeByDefault(args []string) []string {
+	if len(args) == 1 && !strings.Contains(args[0], "/") {
+		return []string{"pv", args[0]}
+	}
+	return args
 }
 
 func newPlan(o *options) *cobra.Command {

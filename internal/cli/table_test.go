@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	"github.com/hawser-io/hawser/internal/explain/tree"
 	"github.com/hawser-io/hawser/internal/relocate"
 )
 
@@ -27,7 +28,7 @@ func TestAnErrorOfSeveralLinesStaysInItsPlace(t *testing.T) {
 			o.writeChecks(b, "", []relocate.Check{{About: "volume", Text: driverError}})
 		},
 		"tree": func(b *bytes.Buffer) {
-			writeBranch(b, &Branch{Object: "Node node-b", Children: []Branch{{Object: "line", Text: driverError}}}, "", "")
+			writeBranch(b, &tree.Branch{Object: "Node node-b", Children: []tree.Branch{{Object: "line", Text: driverError}}}, "", "")
 		},
 	} {
 		var b bytes.Buffer

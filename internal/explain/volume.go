@@ -196,8 +196,7 @@ func (w *walk) detaching(va *storagev1.VolumeAttachment, ref facts.Ref, places m
 		return
 	}
 	w.link(ref, Waits, "being detached from "+va.Spec.NodeName, since)
-	w.find(w.late(about{object: ref, reason: catalog.DetachPending, since: since, places: places,
-		detail: "attacher " + va.Spec.Attacher + " has not removed its finalizer"}))
+	w.find(w.terminating(va, about{object: ref, since: since, places: places}))
 }
 
 // late turns a wait into a problem if it has lasted too long.

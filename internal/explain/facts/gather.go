@@ -131,6 +131,9 @@ func get[T any, P interface {
 	if o.Found = o.Err == nil; !o.Found {
 		o.Value = nil
 	}
+	if g.known == nil {
+		g.known = map[Ref]any{}
+	}
 	g.known[ref] = o
 	return o
 }
