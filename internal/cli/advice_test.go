@@ -137,7 +137,7 @@ func undeclarable(state *volumesv1alpha1.NodeVolumeState, which string) string {
 	switch {
 	case which == "--all-stuck" && len(explain.Stuck(state)) == 0:
 		return "there is no attachment to declare released"
-	case which != "--all-stuck" && (declared || len(findAttachment(state, which)) == 0):
+	case which != "--all-stuck" && (declared || len(findAttachment(&facts.Facts{}, state, which)) == 0):
 		return "attachment " + which + " is declared released already, or is not there"
 	}
 	return ""

@@ -6,14 +6,19 @@ SPDX-License-Identifier: Apache-2.0
 package cli
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/explain/facts"
+	"github.com/hawser-io/hawser/internal/explain/tree"
+	"github.com/hawser-io/hawser/internal/relocate"
 )
 
 const unique = "kubernetes.io/csi/disk.example.com^h"
@@ -37,7 +42,7 @@ func TestTopHasTheFullestVolumeFirstByBytesOrInodes(t *testing.T) {
 			InodesUsed: &few},
 		volumesv1alpha1.NodeVolume{VolumeName: "block"},
 		volumesv1alpha1.NodeVolume{VolumeName: "inodes", Used: quantity("1Gi"), Available: quantity("9Gi"),
-			Inodes: &inodes, InodesUsed: &all})})
+			Inodes: &inodes, InodesUsed: &all})}, nil)
 	for i, want := range []Use{{Volume: "inodes", Percent: 10, InodesPercent: 99},
 		{Volume: "half", Percent: 50, InodesPercent: 1}, {Volume: "block", Percent: -1, InodesPercent: -1}} {
 		u := got[i]
@@ -61,9 +66,48 @@ func TestOrphansAreLostIntentsAndForcedDetaches(t *testing.T) {
 			{VolumeName: "kept"}},
 		volumesv1alpha1.NodeVolume{VolumeName: "lost", Publications: []volumesv1alpha1.Publication{
 			{Intent: volumesv1alpha1.IntentReference{Namespace: "shop", Name: "gone"}, Path: "/p", Orphan: true},
-			{Intent: volumesv1alpha1.IntentReference{Namespace: "shop", Name: "here"}, Path: "/q"}}})})
+			{Intent: volumesv1alpha1.IntentReference{Namespace: "shop", Name: "here"}, Path: "/q"}}})}, nil)
 	if len(got) != 2 || got[0].Intent != "shop/gone" || got[1].Volume != "forced" {
 		t.Errorf("orphans %+v, want that of intent shop/gone and the forced detach", got)
+	}
+}
+
+func TestClaimsAreNamedBesideTheirVolumes(t *testing.T) {
+	entry := volumesv1alpha1.NodeAttachment{VolumeName: "v", PersistentVolumeName: "pv-1", AttachmentUID: "va-1",
+		DetachedTime: ptr.To(metav1.Now()), DetachError: "stuck"}
+	pv := &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{
+		Namespace: "shop", Name: "data"}}}
+	volumes := map[string]*corev1.PersistentVolume{"pv-1": pv}
+	s := state("node-a", []volumesv1alpha1.NodeAttachment{entry}, volumesv1alpha1.NodeVolume{VolumeName: "v",
+		AttachmentUID: "va-1"})
+	states := []volumesv1alpha1.NodeVolumeState{s}
+	drain := PlanDrain(Ground{State: &s, Volumes: volumes})
+	leaving := &relocate.Plan{Subject: "Node node-a", Intents: []relocate.Leaving{{Intent: "shop/mine"}}}
+	leaving.Intents[0].Progress.Source = &volumesv1alpha1.VolumeAttachmentIntent{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}, Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{
+			Volume: volumesv1alpha1.VolumeSource{PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{
+				ClaimName: "data"}}}}
+	o := &options{}
+	for name, write := range map[string]func(*bytes.Buffer){
+		"top":        func(b *bytes.Buffer) { o.writeUses(b, Top(states, volumes)) },
+		"orphans":    func(b *bytes.Buffer) { writeOrphans(b, Orphans(states, volumes)) },
+		"plan drain": func(b *bytes.Buffer) { o.writeDrainPlan(b, &drain) },
+		"drain":      func(b *bytes.Buffer) { o.writePlan(b, leaving) },
+		"declare-released": func(b *bytes.Buffer) {
+			b.WriteString(strings.Join(findAttachment(&facts.Facts{Persistent: volumes}, &s, "va-1"), "\n"))
+		},
+		"tree": func(b *bytes.Buffer) {
+			f := &facts.Facts{Subject: facts.Ref{Kind: facts.KindNode, Name: "node-a"}, Persistent: volumes,
+				Nodes: []facts.Node{{Name: "node-a"}}}
+			f.Nodes[0].State.Value, f.Nodes[0].State.Found = &s, true
+			root := tree.Of(f)
+			writeBranch(b, &root, "", "")
+		},
+	} {
+		var b bytes.Buffer
+		if write(&b); !strings.Contains(b.String(), "shop/data") {
+			t.Errorf("%s does not name claim shop/data:\n%s", name, &b)
+		}
 	}
 }
 
@@ -84,7 +128,7 @@ func TestOrphansThatANodeStateDoesNotListAreCounted(t *testing.T) {
 		"the last one has an intent":  {published(true, false), 1},
 		"none of those that are seen": {published(false), 0},
 	} {
-		got := Orphans([]volumesv1alpha1.NodeVolumeState{state("node-a", nil, c.line)})
+		got := Orphans([]volumesv1alpha1.NodeVolumeState{state("node-a", nil, c.line)}, nil)
 		if len(got) != c.want || c.want == 3 && !strings.HasPrefix(got[2].Why, "7 more publications") {
 			t.Errorf("%s: orphans %+v, want %d, the last one for those that are not listed", what, got, c.want)
 		}

@@ -117,7 +117,7 @@ func (o *options) writePlan(w io.Writer, p *relocate.Plan) {
 	o.writeChecks(w, "", p.Checks)
 	for i := range p.Intents {
 		l := &p.Intents[i]
-		_, _ = fmt.Fprintf(w, "\nintent %s on node %s: %s\n", l.Intent, l.Node, doing(l))
+		_, _ = fmt.Fprintf(w, "\nintent %s%s on node %s: %s\n", l.Intent, claimOf(p, l), l.Node, doing(l))
 		o.writeChecks(w, "", l.Checks)
 	}
 	for _, intent := range p.Waiting() {
@@ -127,6 +127,20 @@ func (o *options) writePlan(w io.Writer, p *relocate.Plan) {
 		}
 		_, _ = fmt.Fprintf(w, "\nintent %s is on node %s and %s\n", facts.Key(intent), p.To, state)
 	}
+}
+
+// claimOf names the claim of an intent, unless it is what the plan is about.
+func claimOf(p *relocate.Plan, l *relocate.Leaving) string {
+	source := l.Progress.Source
+	if source == nil || source.Spec.Volume.PersistentVolumeClaim == nil {
+		return ""
+	}
+	claim := facts.Ref{Kind: facts.KindClaim, Namespace: source.Namespace,
+		Name: source.Spec.Volume.PersistentVolumeClaim.ClaimName}
+	if p.Subject == claim.String() {
+		return ""
+	}
+	return ofClaim(claim.Namespace + "/" + claim.Name)
 }
 
 func toNode(node string) string {

@@ -251,4 +251,6 @@ func (m *mover) progressOf(v *movement, step relocate.Step, why string) {
 	}
 }
 
-func (m *mover) say(format string, args ...any) { _, _ = fmt.Fprintf(m.ErrOut, format+"\n", args...) }
+func (m *mover) say(format string, args ...any) {
+	_, _ = fmt.Fprintln(m.ErrOut, cell(fmt.Sprintf(format, args...)))
+}

@@ -85,7 +85,7 @@ func crowd(t *testing.T, f fixture, times int) fixture {
 
 func TestAReportCostsAsManyRequestsInALargeCluster(t *testing.T) {
 	for _, name := range []string{"pod-multi-attach", "intent-held-elsewhere", "node-orphan-and-stuck-detach",
-		"volume-in-use", "claim-without-class"} {
+		"volume-in-use", "claim-without-class", "set-two-causes", "attachment-twice", "manager-agent-silent"} {
 		t.Run(name, func(t *testing.T) {
 			small := one(t, name, noon)
 			few := &counting{Reader: newFakeReader(t, small), listed: map[string]int{}}

@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -85,7 +86,7 @@ func newTop(o *options) *cobra.Command {
 			if err != nil {
 				return nil, err
 			}
-			uses := Top(states)
+			uses := Top(states, g.PersistentOf(ctx, states))
 			return listed("VolumeUses", uses, 0, func(w io.Writer) { o.writeUses(w, uses) }), nil
 		}),
 	}
@@ -100,14 +101,22 @@ func (o *options) writeUses(w io.Writer, uses []Use) {
 		}
 		return "\t" + strings.Join(columns, "\t")
 	}
-	_, _ = fmt.Fprintln(w, "NODE\tVOLUME\tUSED\tAVAILABLE\tUSE%\tINODES%"+
+	_, _ = fmt.Fprintln(w, "NODE\tVOLUME\tCLAIM\tUSED\tAVAILABLE\tUSE%\tINODES%"+
 		more("CAPACITY", "INODES", "INODESUSED", "UNIQUENAME"))
 	for i := range uses {
 		u := &uses[i]
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s%s\n", u.Node, shortName(u.PersistentVolume, u.Volume),
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s%s\n", u.Node, shortName(u.PersistentVolume, u.Volume), cmp.Or(u.Claim, "-"),
 			size(u.Used), size(u.Available), number(u.Percent), number(u.InodesPercent),
 			more(size(u.Capacity), number(u.Inodes), number(u.InodesUsed), u.Volume))
 	}
+}
+
+// ofClaim names the claim behind the name of its volume.
+func ofClaim(claim string) string {
+	if claim == "" {
+		return ""
+	}
+	return " (claim " + claim + ")"
 }
 
 // shortName prefers the name of the PersistentVolume.
@@ -141,7 +150,7 @@ func newOrphans(o *options) *cobra.Command {
 			if err != nil {
 				return nil, err
 			}
-			orphans := Orphans(states)
+			orphans := Orphans(states, g.PersistentOf(ctx, states))
 			return listed("Orphans", orphans, len(orphans), func(w io.Writer) { writeOrphans(w, orphans) }), nil
 		}),
 	}
@@ -154,7 +163,7 @@ func writeOrphans(w io.Writer, orphans []Orphan) {
 		_, _ = fmt.Fprintln(w, "There are no orphans.")
 	}
 	for _, orphan := range orphans {
-		_, _ = fmt.Fprintf(w, "node %s: %s\n  %s\n", orphan.Node, orphan.Volume, orphan.Why)
+		_, _ = fmt.Fprintf(w, "node %s: %s%s\n  %s\n", orphan.Node, orphan.Volume, ofClaim(orphan.Claim), orphan.Why)
 		for _, line := range append([]string{orphan.Intent, orphan.Path}, orphan.Run...) {
 			if line != "" {
 				_, _ = fmt.Fprintln(w, "  "+line)
@@ -240,10 +249,7 @@ func (o *options) writeDrainPlan(w io.Writer, d *Drain) {
 		if o.wide() && name != v.Volume {
 			name += " " + v.Volume
 		}
-		if v.Claim != "" {
-			name += " (claim " + v.Claim + ")"
-		}
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", v.Fate, name, cell(v.Why))
+		_, _ = fmt.Fprintf(w, "%s\t%s%s\t%s\n", v.Fate, name, ofClaim(v.Claim), cell(v.Why))
 		for _, command := range v.Run {
 			_, _ = fmt.Fprintf(w, "\t\t%s\n", command)
 		}

@@ -80,7 +80,7 @@ func (w *walk) part(v *facts.Volume, part facts.Part) {
 	if len(part.Intents) == 1 {
 		return
 	}
-	others := "; the same for " + w.named(part.Intents[1:])
+	others := "; the same for " + several(part.Intents[1:])
 	w.report.Chain[first].Text += others
 	for i := range w.report.Findings {
 		if f := &w.report.Findings[i]; f.Object == v.Intent.Ref {
@@ -90,8 +90,8 @@ func (w *walk) part(v *facts.Volume, part facts.Part) {
 	}
 }
 
-// named lists some intents with their nodes.
-func (w *walk) named(intents []volumesv1alpha1.VolumeAttachmentIntent) string {
+// several lists some intents with their nodes.
+func several(intents []volumesv1alpha1.VolumeAttachmentIntent) string {
 	var names []string
 	for i := range intents[:min(len(intents), mostNamed)] {
 		names = append(names, intents[i].Name+" on "+intents[i].Spec.NodeName)

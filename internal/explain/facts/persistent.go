@@ -8,6 +8,7 @@ package facts
 import (
 	"context"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -34,7 +35,8 @@ func (g *Gatherer) Persistent(ctx context.Context, names []string) map[string]*c
 		return volumes
 	}
 	for i := range all.Items {
-		if pv := &all.Items[i]; slices.Contains(names, pv.Name) {
+		pv := &all.Items[i]
+		if _, wanted := slices.BinarySearch(names, pv.Name); wanted {
 			volumes[pv.Name] = pv
 		}
 	}
@@ -96,4 +98,16 @@ func (f *Facts) ClaimOf(state *volumesv1alpha1.NodeVolumeState, volumeName strin
 		}
 	}
 	return ""
+}
+
+// NamesOf are the PersistentVolume and the claim of a volume on the node that is the subject, as far as they are known.
+func (f *Facts) NamesOf(state *volumesv1alpha1.NodeVolumeState, volumeName string) string {
+	var texts []string
+	if pv := PersistentName(state, volumeName); pv != "" {
+		texts = append(texts, KindVolume+" "+pv)
+	}
+	if claim := f.ClaimOf(state, volumeName); claim != "" {
+		texts = append(texts, "claim "+claim)
+	}
+	return strings.Join(texts, ", ")
 }

@@ -8,23 +8,9 @@ package tree
 import (
 	"fmt"
 	"slices"
-	"strings"
 
-	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/explain/facts"
 )
-
-// names are the PersistentVolume and the claim of a volume on a node.
-func names(f *facts.Facts, state *volumesv1alpha1.NodeVolumeState, volumeName string) string {
-	var texts []string
-	if pv := facts.PersistentName(state, volumeName); pv != "" {
-		texts = append(texts, facts.KindVolume+" "+pv)
-	}
-	if claim := f.ClaimOf(state, volumeName); claim != "" {
-		texts = append(texts, "claim "+claim)
-	}
-	return strings.Join(texts, ", ")
-}
 
 // nodeTree shows every volume that is attached to the node or in use there, and the intents that wait.
 func nodeTree(f *facts.Facts) Branch {
@@ -45,7 +31,7 @@ func nodeTree(f *facts.Facts) Branch {
 	volumes = slices.Compact(volumes)
 	root.Text = fmt.Sprintf("%d volumes", len(volumes))
 	for _, name := range volumes {
-		branch := Branch{Object: name, Children: parts(n.State.Value, name), Text: names(f, n.State.Value, name)}
+		branch := Branch{Object: name, Children: parts(n.State.Value, name), Text: f.NamesOf(n.State.Value, name)}
 		for i := range f.NodeIntents.Items {
 			if intent := &f.NodeIntents.Items[i]; intent.Status.UniqueVolumeName == name {
 				branch.add(intentBranch(intent))
