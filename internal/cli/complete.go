@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/cli/format"
 	"github.com/hawser-io/hawser/internal/explain/facts"
 )
 
@@ -99,7 +100,7 @@ func (o *options) names(ctx context.Context, kind string) []string {
 
 // completeFlags offers the values of flags.
 func (o *options) completeFlags(root *cobra.Command) {
-	values := map[string][]string{"output": {"json", "yaml", "wide"}, "color": {"auto", "always", "never"}}
+	values := map[string][]string{"output": format.Names(), "color": {"auto", "always", "never"}}
 	for flag, list := range values {
 		// It only fails for a flag that does not exist, which a test would show.
 		_ = root.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp))

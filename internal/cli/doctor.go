@@ -92,7 +92,11 @@ func (e *examine) run(ctx context.Context, g *facts.Gatherer, _ []string) (*resu
 func (e *examine) result(report *doctor.Report) *result {
 	untimed := *report
 	untimed.Time = time.Time{}
-	return &result{document: doctorDocument{apiVersion, "DoctorReport", report}, plain: true, same: untimed,
+	var names []facts.Ref
+	for i := range report.Findings {
+		names = append(names, report.Findings[i].Object)
+	}
+	return &result{document: doctorDocument{apiVersion, "DoctorReport", report}, plain: true, same: untimed, names: names,
 		findings: len(report.Findings), text: func(w io.Writer) {
 			shown := report.Findings
 			if !e.all {

@@ -104,7 +104,11 @@ func (m *move) plan(ctx context.Context, g *facts.Gatherer, claim string) (*relo
 
 // planned is the report of a plan.
 func (o *options) planned(kind string, plan *relocate.Plan) *result {
-	return listed(kind, []*relocate.Plan{plan}, plan.Findings(), func(w io.Writer) { o.writePlan(w, plan) })
+	r := listed(kind, []*relocate.Plan{plan}, plan.Findings(), func(w io.Writer) { o.writePlan(w, plan) })
+	for i := range plan.Intents {
+		r.intent(plan.Intents[i].Intent)
+	}
+	return r
 }
 
 func (o *options) writePlan(w io.Writer, p *relocate.Plan) {

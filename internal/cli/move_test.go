@@ -377,7 +377,7 @@ func TestAWrongNameOrArgumentOfAMoveIsExplained(t *testing.T) {
 		{"drain node-a --to wrong --yes", "there is no Node wrong"},
 		{"drain node-a --to node-a", "the node node-a itself"},
 		{"drain node-a --to node-b --delete-intents", "were all set"},
-		{"plan move data --to node-b -n shop -o xml", "want json, yaml or wide"},
+		{"plan move data --to node-b -n shop -o xml", "want json, yaml, wide, name, jsonpath="},
 		{"why -f x --watch", "--watch is for objects"},
 		{"why pod wrong --watch", "there is no Pod wrong"},
 	} {

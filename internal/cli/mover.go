@@ -61,19 +61,25 @@ func (m *mover) run(ctx context.Context, name string, scopes []scope) error {
 			findings++
 		}
 	}
-	return m.finish(listed(name+"Result", items, findings, func(w io.Writer) {
-		for _, check := range m.plan.Checks {
-			if check.Finding() {
-				_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", check.Verdict, check.About, cell(check.Text))
-			}
+	r := listed(name+"Result", items, findings, func(w io.Writer) { m.write(w, items) })
+	for _, item := range items {
+		r.intent(cmp.Or(item.Replacement, item.Intent))
+	}
+	return m.finish(r, err)
+}
+
+func (m *mover) write(w io.Writer, items []outcome) {
+	for _, check := range m.plan.Checks {
+		if check.Finding() {
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", check.Verdict, check.About, cell(check.Text))
 		}
-		for _, item := range items {
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", item.State, arrow(item), cell(item.Why))
-		}
-		if len(items) == 0 {
-			_, _ = fmt.Fprintln(w, "There is nothing to move.")
-		}
-	}), err)
+	}
+	for _, item := range items {
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", item.State, arrow(item), cell(item.Why))
+	}
+	if len(items) == 0 {
+		_, _ = fmt.Fprintln(w, "There is nothing to move.")
+	}
 }
 
 func arrow(o outcome) string {

@@ -49,7 +49,9 @@ func newTree(o *options) *cobra.Command {
 				return nil, err
 			}
 			root := tree.Of(f)
-			return listed("Tree", []tree.Branch{root}, 0, func(w io.Writer) { writeBranch(w, &root, "", "") }), nil
+			r := listed("Tree", []tree.Branch{root}, 0, func(w io.Writer) { writeBranch(w, &root, "", "") })
+			r.names = branchRefs(nil, root)
+			return r, nil
 		}),
 	}
 	o.watchable(cmd)
@@ -60,6 +62,14 @@ func newTree(o *options) *cobra.Command {
 func kindArgs(_ *cobra.Command, args []string) error {
 	_, _, err := kindAndName(args)
 	return err
+}
+
+func branchRefs(refs []facts.Ref, b tree.Branch) []facts.Ref {
+	refs = append(refs, refOf(b.Object))
+	for _, child := range b.Children {
+		refs = branchRefs(refs, child)
+	}
+	return refs
 }
 
 func writeBranch(w io.Writer, b *tree.Branch, first, rest string) {
@@ -87,7 +97,11 @@ func newTop(o *options) *cobra.Command {
 				return nil, err
 			}
 			uses := Top(states, g.PersistentOf(ctx, states))
-			return listed("VolumeUses", uses, 0, func(w io.Writer) { o.writeUses(w, uses) }), nil
+			r := listed("VolumeUses", uses, 0, func(w io.Writer) { o.writeUses(w, uses) })
+			for i := range uses {
+				r.volume(uses[i].PersistentVolume)
+			}
+			return r, nil
 		}),
 	}
 	o.watchable(cmd)
@@ -151,7 +165,11 @@ func newOrphans(o *options) *cobra.Command {
 				return nil, err
 			}
 			orphans := Orphans(states, g.PersistentOf(ctx, states))
-			return listed("Orphans", orphans, len(orphans), func(w io.Writer) { writeOrphans(w, orphans) }), nil
+			r := listed("Orphans", orphans, len(orphans), func(w io.Writer) { writeOrphans(w, orphans) })
+			for _, orphan := range orphans {
+				r.names = append(r.names, facts.Ref{Kind: facts.KindNode, Name: orphan.Node})
+			}
+			return r, nil
 		}),
 	}
 	o.watchable(cmd)
@@ -189,11 +207,15 @@ func newHistory(o *options) *cobra.Command {
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
-			return listed("Moments", moments, 0, func(w io.Writer) {
+			r := listed("Moments", moments, 0, func(w io.Writer) {
 				for _, m := range moments {
 					_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", m.Time.Format(time.RFC3339), m.Object, cell(m.What))
 				}
-			}), nil
+			})
+			for _, m := range moments {
+				r.names = append(r.names, refOf(m.Object))
+			}
+			return r, nil
 		}),
 	}
 	o.watchable(cmd)
@@ -239,7 +261,11 @@ func (o *options) planDrain(ctx context.Context, g *facts.Gatherer, args []strin
 		return nil, err
 	}
 	d := PlanDrain(ground)
-	return listed("DrainPlan", []Drain{d}, d.Hanging(), func(w io.Writer) { o.writeDrainPlan(w, &d) }), nil
+	r := listed("DrainPlan", []Drain{d}, d.Hanging(), func(w io.Writer) { o.writeDrainPlan(w, &d) })
+	for _, v := range d.Volumes {
+		r.volume(v.PersistentVolume)
+	}
+	return r, nil
 }
 
 func (o *options) writeDrainPlan(w io.Writer, d *Drain) {

@@ -52,6 +52,15 @@ func TestSurveysOnARealAPIServer(t *testing.T) {
 		{"history node node-b", Fine, []string{"Node node-b", "created"}},
 		{"history wrong", Failed, []string{"there is no PersistentVolume wrong"}},
 		{"plan drain node-b", Findings, []string{"2 would hang", "the attacher of driver disk.example.com"}},
+		{"top -o custom-columns=NODE:.node", Fine, []string{"NODE\nnode-b"}},
+		{"why node node-b -o jsonpath={.reports[0].findings[0].code}", Findings, []string{"HWS407"}},
+		{"why node node-b -o name", Findings, []string{"volumeattachmentintent.volumes.hawser.io/lost"}},
+		{"doctor -o go-template={{.kind}}", Findings, []string{"DoctorReport"}},
+		{"plan drain node-b -o custom-columns=FATE:.volumes[*].fate", Findings, []string{"FATE\nHangs,Hangs"}},
+		{"tree node node-b -o name", Fine, []string{"node/node-b"}},
+		{"history pv-1 -o name", Fine, []string{"persistentvolume/pv-1\n"}},
+		{"orphans --template={{.wrong.wrong.}}", Failed, []string{"template"}},
+		{"orphans --template={{.kind}}", Findings, []string{"Orphans"}},
 		{"plan drain wrong -o json", Failed, []string{"there is no Node wrong"}},
 	} {
 		stdout, stderr, exit := run(t, config, strings.Fields(tt.args)...)
