@@ -78,6 +78,9 @@ func (e *examine) run(ctx context.Context, g *facts.Gatherer, _ []string) (*resu
 	if g.Progress != nil {
 		g.Progress("the cluster")
 	}
+	if err := g.FindSystem(ctx); err != nil {
+		return nil, err
+	}
 	c, err := read.Cluster(ctx, g.Reader, namespace, g.System)
 	if c == nil {
 		return nil, err

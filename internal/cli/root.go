@@ -20,7 +20,6 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/cli/format"
 	"github.com/hawser-io/hawser/internal/explain/facts"
 	"github.com/hawser-io/hawser/internal/version"
@@ -77,7 +76,8 @@ func newRoot(streams genericiooptions.IOStreams) *cobra.Command {
 		"name, jsonpath=..., go-template=..., custom-columns=TITLE:PATH,...")
 	o.formats.AddFlags(f)
 	f.StringVar(&o.color, "color", "auto", "colours: auto (on a terminal, unless NO_COLOR is set), always or never")
-	f.StringVar(&o.system, "hawser-namespace", volumesv1alpha1.InstallNamespace, "namespace where Hawser is installed")
+	f.StringVar(&o.system, "hawser-namespace", "", "namespace where Hawser is installed; it is found by itself where you "+
+		"may read the VolumeManager, or list Leases")
 	f.DurationVar(&o.timeout, "timeout", 30*time.Second, "how long the command may take; 0 for no limit")
 	root.AddCommand(newDoctor(o), newWhy(o), newTree(o), newTop(o), newOrphans(o), newHistory(o), newPlan(o), newMove(o),
 		newDrain(o), newDeclare(o), newBundle(o))

@@ -193,6 +193,22 @@ func TestWithoutHawserPodsAreExplainedAndIntentsAreNot(t *testing.T) {
 	}
 }
 
+func TestTheNamespaceOfHawserIsFoundOnARealAPIServer(t *testing.T) {
+	config, c := apiserver.Borrow(t)
+	f := one(t, "intent-ready", time.Now())
+	for i := range f.documents {
+		f.documents[i] = strings.ReplaceAll(f.documents[i], "hawser-system", "storage")
+	}
+	f.create(t, c)
+	for flag, want := range map[string]string{"": "Lease storage/hawser-agent-node-b: renewed",
+		"--hawser-namespace=elsewhere": "Lease elsewhere/hawser-agent-node-b: does not exist"} {
+		stdout, stderr, _ := run(t, config, append(slices.Clone(f.args), strings.Fields(flag)...)...)
+		if !strings.Contains(stdout, want) {
+			t.Errorf("%s: no %q in the report; stderr %q, stdout:\n%s", flag, want, stderr, stdout)
+		}
+	}
+}
+
 func TestNamesAreCompleted(t *testing.T) {
 	config, c := apiserver.Borrow(t)
 	one(t, "intent-ready", time.Now()).create(t, c)

@@ -51,7 +51,7 @@ const mostHolders = 8
 // Gatherer reads the facts about one subject. It reads each object once.
 type Gatherer struct {
 	Reader Reader
-	// System is Hawser's namespace.
+	// System is Hawser's namespace. It is found if it is empty.
 	System string
 	Now    func() time.Time
 	// Progress is called with what is read next; nil for no progress.
@@ -89,6 +89,7 @@ func (g *Gatherer) begin(ctx context.Context, subject Ref) error {
 		return err
 	}
 	g.known, g.attachments = map[Ref]any{}, once(g.Reader.Attachments)
+	g.findSystem(ctx, installed)
 	g.facts = &Facts{Now: g.Now(), Subject: subject, Installed: installed, System: g.System}
 	return nil
 }
