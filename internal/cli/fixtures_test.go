@@ -24,6 +24,7 @@ import (
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -41,6 +42,8 @@ type fixture struct {
 	name      string
 	args      []string
 	installed bool
+	// lasting gives the Leases an hour on a real API server, so that they outlast a slow test.
+	lasting bool
 	// documents are YAML, one an object.
 	documents []string
 }
@@ -212,8 +215,12 @@ func (f fixture) create(t *testing.T, c client.Client) {
 			}
 		}
 		before := string(object.GetUID())
+		lease, ok := object.(*coordinationv1.Lease)
+		if ok && f.lasting {
+			lease.Spec.LeaseDurationSeconds = ptr.To[int32](3600)
+		}
 		createObject(t, c, object)
-		if lease, ok := object.(*coordinationv1.Lease); ok {
+		if ok {
 			forgetWrites(t, c, lease)
 		}
 		if before != "" {

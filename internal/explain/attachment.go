@@ -31,14 +31,15 @@ const attacherFinalizer = "external-attacher/"
 func (w *walk) attachmentSubject() {
 	v := &w.f.Volumes[0]
 	va, first := v.Attachment.Value, len(w.report.Chain)
-	waiting := !v.Attached()
 	w.attachment(v, true)
 	w.report.Chain[first].Text += madeBy(va)
 	w.under(func() {
 		w.attachedVolume(v)
 		w.attachedNode(v)
-		if waiting && va.DeletionTimestamp == nil {
-			w.driverOnNode(v, true)
+		if va.DeletionTimestamp == nil {
+			w.driverOnNode(v, !v.Attached())
+		}
+		if va.DeletionTimestamp == nil && !v.Attached() {
 			w.elsewhere(v)
 		} else {
 			w.attachedTwice(v)

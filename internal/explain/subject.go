@@ -84,7 +84,12 @@ func (w *walk) attachments(v *facts.Volume) {
 		one.Attachment.Ref = facts.Ref{Kind: facts.KindAttachment, Name: va.Name}
 		one.Attachment.Value, one.Attachment.Found = &va, true
 		w.attachment(&one, false)
-		w.under(func() { w.node(va.Spec.NodeName) })
+		w.under(func() {
+			w.node(va.Spec.NodeName)
+			if va.DeletionTimestamp == nil { // what is detached is not mounted
+				w.driverOnNode(&one, false)
+			}
+		})
 	}
 }
 

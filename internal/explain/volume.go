@@ -37,9 +37,7 @@ func (w *walk) volume(v *facts.Volume, waiting bool) {
 			if v.Intent.Found && v.PodVolume != "" {
 				w.intent(v)
 			}
-			if waiting || v.Intent.Found {
-				w.driverOnNode(v, waiting)
-			}
+			w.driverOnNode(v, waiting)
 			w.attachment(v, waiting)
 			if waiting {
 				w.elsewhere(v)
