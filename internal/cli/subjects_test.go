@@ -46,7 +46,8 @@ func TestATreeHasWhatHangsOnItsSubject(t *testing.T) {
 	for name, want := range map[string][]string{
 		"set-two-causes": {"1 of 3 intents are ready", "Node node-b: claim shop/data",
 			"VolumeAttachmentIntent shop/cache-node-c: Ready False: StageFailed"},
-		"attachment-used":         {"attached", "PersistentVolumeClaim shop/data: Bound", "Node node-b", "Pod shop/web: Running"},
+		"attachment-used": {"attached", "PersistentVolumeClaim shop/data: Bound", "Node node-b",
+			"Pod shop/web: Running"},
 		"attachment-detach-error": {"being detached, detach fails: rpc error"},
 		"attachment-node-gone":    {"Node node-b: does not exist"},
 		"manager-agent-silent": {"Available: False: AgentsNotReady", "manager: renews its Lease, hawser-manager-1",

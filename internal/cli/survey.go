@@ -119,8 +119,8 @@ func (o *options) writeUses(w io.Writer, uses []Use) {
 		more("CAPACITY", "INODES", "INODESUSED", "UNIQUENAME"))
 	for i := range uses {
 		u := &uses[i]
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s%s\n", u.Node, shortName(u.PersistentVolume, u.Volume), cmp.Or(u.Claim, "-"),
-			size(u.Used), size(u.Available), number(u.Percent), number(u.InodesPercent),
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s%s\n", u.Node, shortName(u.PersistentVolume, u.Volume),
+			cmp.Or(u.Claim, "-"), size(u.Used), size(u.Available), number(u.Percent), number(u.InodesPercent),
 			more(size(u.Capacity), number(u.Inodes), number(u.InodesUsed), u.Volume))
 	}
 }
@@ -193,8 +193,8 @@ func writeOrphans(w io.Writer, orphans []Orphan) {
 func newHistory(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "history [KIND] NAME", Short: "Show what happened to an object and its volumes, with the evidence of detaches",
-		Long: "Show what happened to an object and its volumes, the oldest first, with the evidence of detaches. The kind is\n" +
-			"pv unless it is given.",
+		Long: "Show what happened to an object and its volumes, the oldest first, with the evidence of detaches.\n" +
+			"The kind is pv unless it is given.",
 		Example:           "  kubectl hawser history pv-1\n  kubectl hawser history pvc data -n shop",
 		Args:              func(cmd *cobra.Command, args []string) error { return kindArgs(cmd, volumeByDefault(args)) },
 		ValidArgsFunction: o.completeKind,

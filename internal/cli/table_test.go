@@ -40,7 +40,8 @@ func TestAnErrorOfSeveralLinesStaysInItsPlace(t *testing.T) {
 			m.progressOf(&movement{}, relocate.AwaitReady, driverError)
 		},
 		"tree": func(b *bytes.Buffer) {
-			writeBranch(b, &tree.Branch{Object: "Node node-b", Children: []tree.Branch{{Object: "line", Text: driverError}}}, "", "")
+			writeBranch(b, &tree.Branch{Object: "Node node-b", Children: []tree.Branch{
+				{Object: "line", Text: driverError}}}, "", "")
 		},
 	} {
 		var b bytes.Buffer

@@ -52,7 +52,8 @@ func newWhy(o *options) *cobra.Command {
 		Use:   "why KIND NAME",
 		Short: "Explain what a pod, claim, volume, intent, set, node, attachment or Hawser itself waits for",
 		Long: "Explain what an object waits for, since when, what must act, and the command to run. Kinds are\n" +
-			strings.Join(mainKinds, ", ") + ".\nIt also explains pods whose volumes Kubernetes itself attaches, in a cluster without Hawser too.\n" +
+			strings.Join(mainKinds, ", ") + ".\nIt also explains pods whose volumes Kubernetes itself attaches, in a " +
+			"cluster without Hawser too.\n" +
 			"It only reads. With -f it analyses pods, claims and intents before they are applied.",
 		Example: "  kubectl hawser why pod web-0 -n shop\n" +
 			"  kubectl hawser why intent data-on-node-a -n shop -o json\n" +

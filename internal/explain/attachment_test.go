@@ -17,13 +17,14 @@ import (
 )
 
 func TestAnAttachmentNamesWhatCreatedItAndWhetherHawserHoldsIt(t *testing.T) {
-	va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va-1", ManagedFields: []metav1.ManagedFieldsEntry{
-		{Manager: "kube-controller-manager", Operation: metav1.ManagedFieldsOperationUpdate,
-			FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:attacher":{},"f:nodeName":{}}}`)},
-		{Manager: "csi-attacher", Operation: metav1.ManagedFieldsOperationUpdate,
-			FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:finalizers":{}}}`)},
-		{Manager: "csi-attacher", Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "status",
-			FieldsV1: metav1.NewFieldsV1(`{"f:status":{"f:attached":{}}}`)}}}}
+	va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va-1",
+		ManagedFields: []metav1.ManagedFieldsEntry{
+			{Manager: "kube-controller-manager", Operation: metav1.ManagedFieldsOperationUpdate,
+				FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:attacher":{},"f:nodeName":{}}}`)},
+			{Manager: "csi-attacher", Operation: metav1.ManagedFieldsOperationUpdate,
+				FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:finalizers":{}}}`)},
+			{Manager: "csi-attacher", Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "status",
+				FieldsV1: metav1.NewFieldsV1(`{"f:status":{"f:attached":{}}}`)}}}}
 	va.Annotations = map[string]string{volumesv1alpha1.HoldAnnotation: "2026-11-25T11:20:00Z"}
 	va.Spec.Attacher, va.Spec.NodeName, va.Status.Attached = "d", "node-b", true
 	ref := facts.Ref{Kind: facts.KindAttachment, Name: va.Name}

@@ -102,7 +102,8 @@ func knownOf(f *facts.Facts) known {
 // kindsOf are the kinds that commands name, with the place of the name.
 var kindsOf = []struct{ command, place, kind string }{
 	{"pod", "pod", facts.KindPod}, {"pvc", "claim", facts.KindClaim}, {"pv", "volume", facts.KindVolume},
-	{"vai", "intent", facts.KindIntent}, {"vais", "set", facts.KindSet}, {"node", "node", facts.KindNode}, {"node", "holder", facts.KindNode},
+	{"vai", "intent", facts.KindIntent}, {"vais", "set", facts.KindSet},
+	{"node", "node", facts.KindNode}, {"node", "holder", facts.KindNode},
 	{"csinode", "node", facts.KindCSINode}, {"nvs", "node", facts.KindState}, {"nvs", "holder", facts.KindState},
 	{"volumeattachment", "attachment", facts.KindAttachment}, {"storageclass", "class", facts.KindClass},
 	{"csidriver", "driver", facts.KindCSIDriver},

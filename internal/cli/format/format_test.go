@@ -34,7 +34,7 @@ var example = document{"cli.volumes.hawser.io/v1alpha1", "Examples", []item{
 
 func printed(t *testing.T, output string) string {
 	t.Helper()
-	print, err := New().Printer(output)
+	show, err := New().Printer(output)
 	if err != nil {
 		t.Fatalf("-o %s: %v", output, err)
 	}
@@ -44,7 +44,7 @@ func printed(t *testing.T, output string) string {
 	va := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "va-1"}}
 	va.APIVersion, va.Kind = "storage.k8s.io/v1", "VolumeAttachment"
 	var b bytes.Buffer
-	if err := print(&b, example, []metav1.PartialObjectMetadata{pv, va}); err != nil {
+	if err := show(&b, example, []metav1.PartialObjectMetadata{pv, va}); err != nil {
 		t.Fatalf("-o %s: %v", output, err)
 	}
 	return b.String()
@@ -91,7 +91,7 @@ func TestAFormatThatDoesNotExistIsNamedBeforeAnythingIsRead(t *testing.T) {
 		}
 	}
 	for _, output := range []string{"", "wide"} {
-		if print, err := New().Printer(output); print != nil || err != nil {
+		if show, err := New().Printer(output); show != nil || err != nil {
 			t.Errorf("-o %q: error %v, or not a text for a person", output, err)
 		}
 	}

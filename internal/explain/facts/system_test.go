@@ -25,7 +25,8 @@ type leaseless struct{ client.Reader }
 
 var errForbidden = apierrors.NewForbidden(coordinationv1.Resource("leases"), "", nil)
 
-func (r leaseless) Get(ctx context.Context, at client.ObjectKey, into client.Object, options ...client.GetOption) error {
+func (r leaseless) Get(ctx context.Context, at client.ObjectKey, into client.Object, options ...client.GetOption,
+) error {
 	if _, ok := into.(*coordinationv1.Lease); ok {
 		return errForbidden
 	}
@@ -52,10 +53,11 @@ func TestTheNamespaceOfHawserIsFound(t *testing.T) {
 		"the VolumeManager has it":                    {"", []client.Object{vm, lease("other")}, false, "storage"},
 		"also for a user without rights on Leases":    {"", []client.Object{vm}, true, "storage"},
 		"without a VolumeManager the manager's Lease": {"", []client.Object{lease("other")}, false, "other"},
-		"that in the default namespace is preferred":  {"", []client.Object{lease("other"), lease("hawser-system")}, false, "hawser-system"},
-		"several elsewhere decide nothing":            {"", []client.Object{lease("a"), lease("b")}, false, "hawser-system"},
-		"nothing is there":                            {"", nil, false, "hawser-system"},
-		"nothing may be read that has it":             {"", []client.Object{lease("other")}, true, "hawser-system"},
+		"that in the default namespace is preferred": {"",
+			[]client.Object{lease("other"), lease("hawser-system")}, false, "hawser-system"},
+		"several elsewhere decide nothing": {"", []client.Object{lease("a"), lease("b")}, false, "hawser-system"},
+		"nothing is there":                 {"", nil, false, "hawser-system"},
+		"nothing may be read that has it":  {"", []client.Object{lease("other")}, true, "hawser-system"},
 	} {
 		b := fake.NewClientBuilder().WithScheme(controllertest.Scheme()).WithObjects(tt.objects...).
 			WithIndex(&coordinationv1.Lease{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} })
