@@ -93,6 +93,10 @@ type VolumeManagerStatus struct {
 	// +default=-1
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// namespace where Hawser is installed, which has its workloads, its Leases and its locks.
+	// +kubebuilder:validation:MaxLength=63
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
 	// version of the operator that last reconciled.
 	// +optional
 	Version string `json:"version,omitempty"`

@@ -29,6 +29,7 @@ var named = map[string]func() client.Object{
 	"pvc":              func() client.Object { return &corev1.PersistentVolumeClaim{} },
 	"pv":               func() client.Object { return &corev1.PersistentVolume{} },
 	"vai":              func() client.Object { return &volumesv1alpha1.VolumeAttachmentIntent{} },
+	"vais":             func() client.Object { return &volumesv1alpha1.VolumeAttachmentIntentSet{} },
 	"nvs":              func() client.Object { return &volumesv1alpha1.NodeVolumeState{} },
 	"volumemanager":    func() client.Object { return &volumesv1alpha1.VolumeManager{} },
 	"csinode":          func() client.Object { return &storagev1.CSINode{} },
@@ -85,6 +86,10 @@ func (w scene) prevented(command string) string {
 	switch {
 	case object == nil:
 		return kind + " " + name + " does not exist"
+	case strings.Contains(command, "finalizers") && verb == "patch":
+		if object.GetDeletionTimestamp() == nil {
+			return kind + " " + name + " is not being deleted"
+		}
 	case object.GetDeletionTimestamp() != nil && slices.Contains([]string{"delete", "patch", "label"}, verb):
 		return kind + " " + name + " is being deleted already"
 	case verb == "taint":
@@ -132,7 +137,7 @@ func undeclarable(state *volumesv1alpha1.NodeVolumeState, which string) string {
 	switch {
 	case which == "--all-stuck" && len(explain.Stuck(state)) == 0:
 		return "there is no attachment to declare released"
-	case which != "--all-stuck" && (declared || len(findAttachment(state, which)) == 0):
+	case which != "--all-stuck" && (declared || len(findAttachment(&facts.Facts{}, state, which)) == 0):
 		return "attachment " + which + " is declared released already, or is not there"
 	}
 	return ""

@@ -91,9 +91,10 @@ func (b *bundle) kept() []kept {
 }
 
 func (b *bundle) run(ctx context.Context, g *facts.Gatherer, _ []string) (err error) {
-	if _, err := g.Reader.Installed(ctx); err != nil {
+	if err := g.FindSystem(ctx); err != nil {
 		return err
 	}
+	b.system = g.System
 	file, err := os.OpenFile(b.file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("creating the archive: %w", err)

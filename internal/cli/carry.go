@@ -47,13 +47,14 @@ func (o *options) carrying(c *carryOptions, name string, plan planning) func(*co
 		var made *relocate.Plan
 		var scopes []scope
 		var writer client.WithWatch
+		var gatherer *facts.Gatherer
 		err := o.once(cmd.Context(), func(ctx context.Context, g *facts.Gatherer) (err error) {
 			made, scopes, err = plan(ctx, g, args)
 			o.progressDone()
 			if err != nil {
 				return err
 			}
-			writer = g.Reader.(*reader)
+			writer, gatherer = g.Reader.(*reader), g
 			return tryCreate(ctx, writer, made)
 		})
 		if err != nil {
@@ -67,7 +68,7 @@ func (o *options) carrying(c *carryOptions, name string, plan planning) func(*co
 			ctx, cancel = o.limited(cmd.Context())
 		}
 		defer cancel()
-		m := &mover{options: o, client: writer, plan: made, accept: c.despiteUnknown}
+		m := &mover{options: o, client: writer, gatherer: gatherer, plan: made, accept: c.despiteUnknown}
 		return m.run(ctx, name, scopes)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/cli/format"
 	"github.com/hawser-io/hawser/internal/explain/facts"
 )
 
@@ -28,15 +30,18 @@ const completeWithin = 3 * time.Second
 
 // completed are the kinds whose names can be completed.
 var completed = map[string]schema.GroupVersionKind{
-	facts.KindPod:    corev1.SchemeGroupVersion.WithKind("PodList"),
-	facts.KindClaim:  corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaimList"),
-	facts.KindVolume: corev1.SchemeGroupVersion.WithKind("PersistentVolumeList"),
-	facts.KindNode:   corev1.SchemeGroupVersion.WithKind("NodeList"),
-	facts.KindIntent: volumesv1alpha1.GroupVersion.WithKind("VolumeAttachmentIntentList"),
+	facts.KindPod:        corev1.SchemeGroupVersion.WithKind("PodList"),
+	facts.KindClaim:      corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaimList"),
+	facts.KindVolume:     corev1.SchemeGroupVersion.WithKind("PersistentVolumeList"),
+	facts.KindNode:       corev1.SchemeGroupVersion.WithKind("NodeList"),
+	facts.KindIntent:     volumesv1alpha1.GroupVersion.WithKind("VolumeAttachmentIntentList"),
+	facts.KindSet:        volumesv1alpha1.GroupVersion.WithKind("VolumeAttachmentIntentSetList"),
+	facts.KindManager:    volumesv1alpha1.GroupVersion.WithKind("VolumeManagerList"),
+	facts.KindAttachment: storagev1.SchemeGroupVersion.WithKind("VolumeAttachmentList"),
 }
 
-// complete offers kinds, then names.
-func (w *why) complete(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+// completeKind offers kinds, then names.
+func (o *options) completeKind(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return mainKinds, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -44,7 +49,7 @@ func (w *why) complete(cmd *cobra.Command, args []string, _ string) ([]string, c
 	if len(args) > 1 || !known {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return w.names(contextOf(cmd), kind), cobra.ShellCompDirectiveNoFileComp
+	return o.names(contextOf(cmd), kind), cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeName offers the names of a kind for the first argument.
@@ -95,7 +100,7 @@ func (o *options) names(ctx context.Context, kind string) []string {
 
 // completeFlags offers the values of flags.
 func (o *options) completeFlags(root *cobra.Command) {
-	values := map[string][]string{"output": {"json", "yaml", "wide"}, "color": {"auto", "always", "never"}}
+	values := map[string][]string{"output": format.Names(), "color": {"auto", "always", "never"}}
 	for flag, list := range values {
 		// It only fails for a flag that does not exist, which a test would show.
 		_ = root.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp))

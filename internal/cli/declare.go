@@ -86,7 +86,7 @@ func (d *declare) run(ctx context.Context, g *facts.Gatherer, args []string) err
 			return fmt.Errorf("the machine that reports for node %s uses attachment %s too, so a declaration would have it "+
 				"detached there as well; first end that use, for instance by draining the pods of the node", args[0], uid)
 		}
-		named := findAttachment(n.State.Value, uid)
+		named := findAttachment(f, n.State.Value, uid)
 		if len(named) == 0 {
 			return fmt.Errorf("nothing on node %s names the attachment %s; kubectl get nvs %s -o yaml lists what does",
 				args[0], uid, args[0])
@@ -112,25 +112,26 @@ func (d *declare) run(ctx context.Context, g *facts.Gatherer, args []string) err
 }
 
 // findAttachment describes the entry and the line that name an attachment.
-func findAttachment(state *volumesv1alpha1.NodeVolumeState, uid string) []string {
+func findAttachment(f *facts.Facts, state *volumesv1alpha1.NodeVolumeState, uid string) []string {
 	var found []string
 	for i := range state.Spec.Attachments {
 		e := &state.Spec.Attachments[i]
 		if string(e.AttachmentUID) != uid {
 			continue
 		}
-		text := fmt.Sprintf("entry %s of %s", e.State, e.VolumeName)
+		text := fmt.Sprintf("entry %s of %s%s", e.State, e.VolumeName, ofClaim(f.ClaimOf(state, e.VolumeName)))
 		if e.Evidence != nil {
 			text += fmt.Sprintf(", evidence %s since %s", e.Evidence.Type, e.Evidence.Time.UTC())
 		}
-		found = append(found, text)
+		found = append(found, cell(text))
 	}
 	for i := range state.Status.Volumes {
 		l := &state.Status.Volumes[i]
 		if string(l.AttachmentUID) != uid {
 			continue
 		}
-		text := fmt.Sprintf("line of %s: in use %t, staged at %q", l.VolumeName, l.InUse, l.StagedPath)
+		text := fmt.Sprintf("line of %s%s: in use %t, staged at %q", l.VolumeName, ofClaim(f.ClaimOf(state, l.VolumeName)),
+			l.InUse, l.StagedPath)
 		if l.Machine != nil {
 			text += " on another machine (" + machine.Describe(*l.Machine) + ")"
 		}
@@ -143,7 +144,7 @@ func findAttachment(state *volumesv1alpha1.NodeVolumeState, uid string) []string
 		if more := l.Unlisted(); more > 0 {
 			text += fmt.Sprintf(", and published %d more times", more)
 		}
-		found = append(found, text)
+		found = append(found, cell(text))
 	}
 	return found
 }

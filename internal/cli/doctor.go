@@ -79,6 +79,9 @@ func (e *examine) run(ctx context.Context, g *facts.Gatherer, _ []string) (*resu
 	if g.Progress != nil {
 		g.Progress("the cluster")
 	}
+	if err := g.FindSystem(ctx); err != nil {
+		return nil, err
+	}
 	c, err := read.Cluster(ctx, g.Reader, namespace, g.System)
 	if c == nil {
 		return nil, err
@@ -93,7 +96,11 @@ func (e *examine) run(ctx context.Context, g *facts.Gatherer, _ []string) (*resu
 func (e *examine) result(report *doctor.Report) *result {
 	untimed := *report
 	untimed.Time = time.Time{}
-	return &result{document: doctorDocument{apiVersion, "DoctorReport", report}, plain: true, same: untimed,
+	var names []facts.Ref
+	for i := range report.Findings {
+		names = append(names, report.Findings[i].Object)
+	}
+	return &result{document: doctorDocument{apiVersion, "DoctorReport", report}, plain: true, same: untimed, names: names,
 		findings: len(report.Findings), text: func(w io.Writer) {
 			shown := report.Findings
 			if !e.all {

@@ -118,7 +118,7 @@ func TestDoctorOnARealAPIServer(t *testing.T) {
 		{"doctor -o yaml", []string{"kind: DoctorReport", "code: HWS710", "claim:"}, "", Findings},
 		{"doctor -o wide", []string{"https://github.com", "way out", "way out"}, "", Findings},
 		{"doctor node-a", []string{"unknown command"}, "", Failed},
-		{"doctor -o table", []string{"want json, yaml or wide"}, "", Failed},
+		{"doctor -o table", []string{"want json, yaml, wide, name, jsonpath="}, "", Failed},
 	} {
 		stdout, stderr, exit := run(t, config, strings.Fields(tt.args)...)
 		for _, want := range tt.want {

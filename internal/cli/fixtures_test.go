@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +24,7 @@ import (
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -40,6 +42,8 @@ type fixture struct {
 	name      string
 	args      []string
 	installed bool
+	// lasting gives the Leases an hour on a real API server, so that they outlast a slow test.
+	lasting bool
 	// documents are YAML, one an object.
 	documents []string
 }
@@ -211,14 +215,24 @@ func (f fixture) create(t *testing.T, c client.Client) {
 			}
 		}
 		before := string(object.GetUID())
+		lease, ok := object.(*coordinationv1.Lease)
+		if ok && f.lasting {
+			lease.Spec.LeaseDurationSeconds = ptr.To[int32](3600)
+		}
 		createObject(t, c, object)
-		if lease, ok := object.(*coordinationv1.Lease); ok {
+		if ok {
 			forgetWrites(t, c, lease)
 		}
 		if before != "" {
 			uids[before] = string(object.GetUID())
 		}
 	}
+}
+
+// only keeps the objects of one kind.
+func (f fixture) only(kind string) fixture {
+	f.documents = slices.DeleteFunc(f.documents, func(d string) bool { return !strings.Contains(d, "kind: "+kind+"\n") })
+	return f
 }
 
 // forgetWrites of the Lease: the API server records them with the time of the test, not with that of the fixture.

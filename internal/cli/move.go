@@ -104,7 +104,11 @@ func (m *move) plan(ctx context.Context, g *facts.Gatherer, claim string) (*relo
 
 // planned is the report of a plan.
 func (o *options) planned(kind string, plan *relocate.Plan) *result {
-	return listed(kind, []*relocate.Plan{plan}, plan.Findings(), func(w io.Writer) { o.writePlan(w, plan) })
+	r := listed(kind, []*relocate.Plan{plan}, plan.Findings(), func(w io.Writer) { o.writePlan(w, plan) })
+	for i := range plan.Intents {
+		r.intent(plan.Intents[i].Intent)
+	}
+	return r
 }
 
 func (o *options) writePlan(w io.Writer, p *relocate.Plan) {
@@ -117,7 +121,7 @@ func (o *options) writePlan(w io.Writer, p *relocate.Plan) {
 	o.writeChecks(w, "", p.Checks)
 	for i := range p.Intents {
 		l := &p.Intents[i]
-		_, _ = fmt.Fprintf(w, "\nintent %s on node %s: %s\n", l.Intent, l.Node, doing(l))
+		_, _ = fmt.Fprintf(w, "\nintent %s%s on node %s: %s\n", l.Intent, claimOf(p, l), l.Node, doing(l))
 		o.writeChecks(w, "", l.Checks)
 	}
 	for _, intent := range p.Waiting() {
@@ -127,6 +131,20 @@ func (o *options) writePlan(w io.Writer, p *relocate.Plan) {
 		}
 		_, _ = fmt.Fprintf(w, "\nintent %s is on node %s and %s\n", facts.Key(intent), p.To, state)
 	}
+}
+
+// claimOf names the claim of an intent, unless it is what the plan is about.
+func claimOf(p *relocate.Plan, l *relocate.Leaving) string {
+	source := l.Progress.Source
+	if source == nil || source.Spec.Volume.PersistentVolumeClaim == nil {
+		return ""
+	}
+	claim := facts.Ref{Kind: facts.KindClaim, Namespace: source.Namespace,
+		Name: source.Spec.Volume.PersistentVolumeClaim.ClaimName}
+	if p.Subject == claim.String() {
+		return ""
+	}
+	return ofClaim(claim.Namespace + "/" + claim.Name)
 }
 
 func toNode(node string) string {

@@ -15,9 +15,11 @@ import (
 	"sync"
 	"testing"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/rest"
@@ -36,6 +38,8 @@ type fakeManager struct {
 	refuse string
 	// hold keeps deleted intents.
 	hold bool
+	// before is called before a new intent is resolved; nil for nothing.
+	before func(context.Context) error
 	// seen are the creations and deletions in their order.
 	seen []string
 }
@@ -84,6 +88,11 @@ func (m *fakeManager) reconcile(ctx context.Context, event watch.Event) error {
 	}
 	if meta.FindStatusCondition(intent.Status.Conditions, volumesv1alpha1.ConditionResolved) != nil {
 		return nil
+	}
+	if m.before != nil {
+		if err := m.before(ctx); err != nil {
+			return err
+		}
 	}
 	status, reason := metav1.ConditionTrue, "Resolved"
 	if m.refuse != "" {
@@ -296,6 +305,33 @@ func TestAnIntentWhoseReplacementIsRefusedStays(t *testing.T) {
 	})
 }
 
+// The plan was made before the replacement existed. What happens until the source is deleted counts too.
+func TestAnIntentStaysIfItsTargetFailsBeforeTheDeletion(t *testing.T) {
+	// The record of the writes goes too, because it has the time of the test.
+	const ended = `[{"op":"replace","path":"/spec/renewTime","value":"2020-01-01T00:00:00.000000Z"},
+		{"op":"replace","path":"/metadata/managedFields","value":[{}]}]`
+	for name, tt := range map[string]struct{ lease, want string }{
+		"the agent ends":   {"hawser-agent-node-b", "the agent of node node-b does not renew its Lease"},
+		"the manager ends": {"hawser-manager", "no manager renews its Lease"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config, c := apiserver.Borrow(t)
+			world(t).create(t, c)
+			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "hawser-system", Name: tt.lease}}
+			m := &fakeManager{client: c, before: func(ctx context.Context) error {
+				return c.Patch(ctx, lease, client.RawPatch(types.JSONPatchType, []byte(ended)))
+			}}
+			defer m.start(t)()
+			stdout, stderr, exit := run(t, config, append(moveToB, "--yes")...)
+			if got := intents(t, c); exit != Findings || got != "data-on-node-a data-on-node-b" ||
+				!strings.Contains(stdout, tt.want) {
+				t.Errorf("exit code %d, intents %s, want %d, both and %q; stderr:\n%s\nstdout:\n%s",
+					exit, got, Findings, tt.want, stderr, stdout)
+			}
+		})
+	}
+}
+
 func last(list []string) string { return list[len(list)-1] }
 
 func TestAMoveThatTakesLongerThanItsTimeoutCanGoOn(t *testing.T) {
@@ -377,7 +413,7 @@ func TestAWrongNameOrArgumentOfAMoveIsExplained(t *testing.T) {
 		{"drain node-a --to wrong --yes", "there is no Node wrong"},
 		{"drain node-a --to node-a", "the node node-a itself"},
 		{"drain node-a --to node-b --delete-intents", "were all set"},
-		{"plan move data --to node-b -n shop -o xml", "want json, yaml or wide"},
+		{"plan move data --to node-b -n shop -o xml", "want json, yaml, wide, name, jsonpath="},
 		{"why -f x --watch", "--watch is for objects"},
 		{"why pod wrong --watch", "there is no Pod wrong"},
 	} {

@@ -8,6 +8,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -16,6 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/volume"
+	"github.com/hawser-io/hawser/internal/explain"
 	"github.com/hawser-io/hawser/internal/explain/facts"
 	"github.com/hawser-io/hawser/internal/explain/live"
 	"github.com/hawser-io/hawser/internal/relocate"
@@ -24,9 +27,10 @@ import (
 // mover moves intents. It changes intents only; the controllers release and attach the volumes.
 type mover struct {
 	*options
-	client client.WithWatch
-	plan   *relocate.Plan
-	accept bool
+	client   client.WithWatch
+	gatherer *facts.Gatherer
+	plan     *relocate.Plan
+	accept   bool
 
 	followers []*live.Follower
 	moves     []*movement
@@ -61,19 +65,25 @@ func (m *mover) run(ctx context.Context, name string, scopes []scope) error {
 			findings++
 		}
 	}
-	return m.finish(listed(name+"Result", items, findings, func(w io.Writer) {
-		for _, check := range m.plan.Checks {
-			if check.Finding() {
-				_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", check.Verdict, check.About, cell(check.Text))
-			}
+	r := listed(name+"Result", items, findings, func(w io.Writer) { m.write(w, items) })
+	for _, item := range items {
+		r.intent(cmp.Or(item.Replacement, item.Intent))
+	}
+	return m.finish(r, err)
+}
+
+func (m *mover) write(w io.Writer, items []outcome) {
+	for _, check := range m.plan.Checks {
+		if check.Finding() {
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", check.Verdict, check.About, cell(check.Text))
 		}
-		for _, item := range items {
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", item.State, arrow(item), cell(item.Why))
-		}
-		if len(items) == 0 {
-			_, _ = fmt.Fprintln(w, "There is nothing to move.")
-		}
-	}), err)
+	}
+	for _, item := range items {
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", item.State, arrow(item), cell(item.Why))
+	}
+	if len(items) == 0 {
+		_, _ = fmt.Fprintln(w, "There is nothing to move.")
+	}
 }
 
 func arrow(o outcome) string {
@@ -211,8 +221,8 @@ func (m *mover) create(ctx context.Context, v *movement) error {
 	return nil
 }
 
-// delete deletes the very source that the plan was made about. It first reads the replacement: a move the other way may
-// have begun to delete it.
+// delete deletes the very source that the plan was made about. Right before, it reads the replacement, because a move
+// the other way may have begun to delete it, and the node where it goes, whose agent may have ended since the plan.
 func (m *mover) delete(ctx context.Context, v *movement) error {
 	if !v.drop {
 		replacement := &volumesv1alpha1.VolumeAttachmentIntent{}
@@ -223,12 +233,31 @@ func (m *mover) delete(ctx context.Context, v *movement) error {
 		if replacement.UID != v.replacement || replacement.DeletionTimestamp != nil {
 			return fmt.Errorf("intent %s is being deleted, so intent %s was not deleted", v.Replacement, v.Intent)
 		}
+		if err := m.arrives(ctx, replacement); err != nil {
+			return fmt.Errorf("%w; intent %s was not deleted, and the same command goes on from here", err, v.Intent)
+		}
 	}
 	err := m.client.Delete(ctx, v.source.DeepCopy(), client.Preconditions{UID: &v.source.UID})
 	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
 		return fmt.Errorf("deleting intent %s: %w", v.Intent, err)
 	}
 	m.say("deleted intent %s; its node releases the volume", v.Intent)
+	return nil
+}
+
+// arrives checks that the volume of an intent can arrive on its node, as far as that can be read.
+func (m *mover) arrives(ctx context.Context, intent *volumesv1alpha1.VolumeAttachmentIntent) error {
+	f, err := m.gatherer.Target(ctx, intent.Spec.NodeName)
+	if err != nil {
+		return fmt.Errorf("reading node %s: %w", intent.Spec.NodeName, err)
+	}
+	if explain.ManagerSilent(f) {
+		return errors.New("no manager renews its Lease")
+	}
+	driver, _ := volume.Split(intent.Status.UniqueVolumeName)
+	if why := explain.CannotArrive(f, intent.Spec.NodeName, driver); why != "" {
+		return errors.New(why)
+	}
 	return nil
 }
 
@@ -251,4 +280,6 @@ func (m *mover) progressOf(v *movement, step relocate.Step, why string) {
 	}
 }
 
-func (m *mover) say(format string, args ...any) { _, _ = fmt.Fprintf(m.ErrOut, format+"\n", args...) }
+func (m *mover) say(format string, args ...any) {
+	_, _ = fmt.Fprintln(m.ErrOut, cell(fmt.Sprintf(format, args...)))
+}

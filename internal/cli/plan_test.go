@@ -25,6 +25,7 @@ import (
 func world(t *testing.T, changes ...string) fixture {
 	t.Helper()
 	f := readFixture(t, "testdata/move/ready.yaml", time.Now())
+	f.lasting = true
 	for i := 0; i+1 < len(changes); i += 2 {
 		before, after := changes[i], changes[i+1]
 		if before == "" {

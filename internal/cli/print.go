@@ -6,14 +6,12 @@ SPDX-License-Identifier: Apache-2.0
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/duration"
-	"sigs.k8s.io/yaml"
 
 	"github.com/hawser-io/hawser/internal/explain"
 	"github.com/hawser-io/hawser/internal/explain/catalog"
@@ -38,6 +36,9 @@ func (o *options) whyResult(reports []*explain.Report) *result {
 	}}
 	var same []explain.Report
 	for _, report := range reports {
+		for _, f := range report.Findings {
+			r.names = append(r.names, f.Object)
+		}
 		if !report.Fine {
 			r.findings++
 		}
@@ -47,19 +48,6 @@ func (o *options) whyResult(reports []*explain.Report) *result {
 	}
 	r.same = same
 	return r
-}
-
-// encode writes a document as JSON or YAML.
-func (o *options) encode(d any) error {
-	out, err := json.MarshalIndent(d, "", "  ")
-	if err == nil && o.output == "yaml" {
-		out, err = yaml.JSONToYAML(out)
-	}
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintln(o.Out, strings.TrimRight(string(out), "\n"))
-	return err
 }
 
 // writer builds the text of a report.

@@ -14,6 +14,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/hawser-io/hawser/internal/explain/facts"
@@ -28,9 +30,21 @@ type result struct {
 	plain bool
 	// findings are what exit code 1 stands for.
 	findings int
+	// names are the objects that it is about, for -o name.
+	names []facts.Ref
 	// same is equal as long as the report is; nil for the document.
 	same any
 }
+
+// volume adds the name of a PersistentVolume, unless it is not known.
+func (r *result) volume(name string) {
+	if name != "" {
+		r.names = append(r.names, facts.Ref{Kind: facts.KindVolume, Name: name})
+	}
+}
+
+// intent adds the name of an intent, which has its namespace.
+func (r *result) intent(name string) { r.names = append(r.names, refOf(facts.KindIntent+" "+name)) }
 
 // exit is the error that gives the exit code.
 func (r *result) exit() error {
@@ -52,8 +66,8 @@ func (r *result) identity() (string, error) {
 
 // show writes a result in the format that was asked for.
 func (o *options) show(r *result) error {
-	if !o.asText() {
-		return o.encode(r.document)
+	if o.print != nil {
+		return o.print(o.Out, r.document, namesOf(r.names))
 	}
 	if r.plain {
 		r.text(o.Out)
@@ -62,6 +76,37 @@ func (o *options) show(r *result) error {
 	w := printers.GetNewTabWriter(o.Out)
 	r.text(w)
 	return w.Flush()
+}
+
+// namesOf prepares references for the printer of names: each once, with the group of its kind.
+func namesOf(refs []facts.Ref) []metav1.PartialObjectMetadata {
+	groups := map[string]schema.GroupVersionKind{}
+	for gvk := range newScheme().AllKnownTypes() {
+		groups[gvk.Kind] = gvk
+	}
+	var names []metav1.PartialObjectMetadata
+	seen := map[facts.Ref]bool{}
+	for _, ref := range refs {
+		gvk, known := groups[ref.Kind]
+		if seen[ref] || !known {
+			continue
+		}
+		seen[ref] = true
+		object := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name}}
+		object.SetGroupVersionKind(gvk)
+		names = append(names, object)
+	}
+	return names
+}
+
+// refOf reads an object as tables name it: Kind NAME or Kind NAMESPACE/NAME.
+func refOf(text string) facts.Ref {
+	kind, name, _ := strings.Cut(text, " ")
+	namespace, rest, ok := strings.Cut(name, "/")
+	if !ok {
+		namespace, rest = "", name
+	}
+	return facts.Ref{Kind: kind, Namespace: namespace, Name: rest}
 }
 
 // cell is a text in its place in a table or a tree. Errors of drivers may have several lines.

@@ -20,7 +20,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/cli/format"
 	"github.com/hawser-io/hawser/internal/explain/facts"
 	"github.com/hawser-io/hawser/internal/version"
 )
@@ -30,6 +30,9 @@ type options struct {
 	genericiooptions.IOStreams
 	flags   *genericclioptions.ConfigFlags
 	output  string
+	formats *format.Formats
+	// print is for the formats that are not a text for a person.
+	print   format.Print
 	color   string
 	system  string
 	timeout time.Duration
@@ -51,7 +54,8 @@ func Run(ctx context.Context, args []string, streams genericiooptions.IOStreams)
 }
 
 func newRoot(streams genericiooptions.IOStreams) *cobra.Command {
-	o := &options{IOStreams: streams, flags: genericclioptions.NewConfigFlags(true), now: time.Now}
+	o := &options{IOStreams: streams, flags: genericclioptions.NewConfigFlags(true), formats: format.New(),
+		now: time.Now}
 	root := &cobra.Command{
 		Use:   "kubectl-hawser",
 		Short: "Explains why a volume is not there",
@@ -68,9 +72,12 @@ func newRoot(streams genericiooptions.IOStreams) *cobra.Command {
 	root.SetErr(streams.ErrOut)
 	f := root.PersistentFlags()
 	o.flags.AddFlags(f)
-	f.StringVarP(&o.output, "output", "o", "", "format of the report: json, yaml, or wide for more text")
+	f.StringVarP(&o.output, "output", "o", "", "format of the report: wide for more text, or one of kubectl: json, yaml, "+
+		"name, jsonpath=..., go-template=..., custom-columns=TITLE:PATH,...")
+	o.formats.AddFlags(f)
 	f.StringVar(&o.color, "color", "auto", "colours: auto (on a terminal, unless NO_COLOR is set), always or never")
-	f.StringVar(&o.system, "hawser-namespace", volumesv1alpha1.InstallNamespace, "namespace where Hawser is installed")
+	f.StringVar(&o.system, "hawser-namespace", "", "namespace where Hawser is installed; it is found by itself where you "+
+		"may read the VolumeManager, or list Leases")
 	f.DurationVar(&o.timeout, "timeout", 30*time.Second, "how long the command may take; 0 for no limit")
 	root.AddCommand(newPreflight(o), newDoctor(o), newWhy(o), newTree(o), newTop(o), newOrphans(o), newHistory(o),
 		newPlan(o), newMove(o), newDrain(o), newDeclare(o), newBundle(o))
@@ -80,10 +87,9 @@ func newRoot(streams genericiooptions.IOStreams) *cobra.Command {
 
 // prepare checks the options that all commands have, and limits the time of the command.
 func (o *options) prepare(ctx context.Context) (context.Context, context.CancelFunc, error) {
-	switch o.output {
-	case "", "json", "yaml", "wide":
-	default:
-		return nil, nil, fmt.Errorf("--output is %q, want json, yaml or wide", o.output)
+	var err error
+	if o.print, err = o.formats.Printer(o.output); err != nil {
+		return nil, nil, err
 	}
 	switch o.color {
 	case "auto", "always", "never":
@@ -103,7 +109,7 @@ func (o *options) limited(ctx context.Context) (context.Context, context.CancelF
 }
 
 // asText reports whether a person reads the report.
-func (o *options) asText() bool { return o.output == "" || o.wide() }
+func (o *options) asText() bool { return o.print == nil }
 
 // wide reports whether the text has all that is known.
 func (o *options) wide() bool { return o.output == "wide" }

@@ -193,17 +193,38 @@ func TestWithoutHawserPodsAreExplainedAndIntentsAreNot(t *testing.T) {
 	}
 }
 
+func TestTheNamespaceOfHawserIsFoundOnARealAPIServer(t *testing.T) {
+	config, c := apiserver.Borrow(t)
+	f := one(t, "intent-ready", time.Now())
+	for i := range f.documents {
+		f.documents[i] = strings.ReplaceAll(f.documents[i], "hawser-system", "storage")
+	}
+	f.create(t, c)
+	for flag, want := range map[string]string{"": "Lease storage/hawser-agent-node-b: renewed",
+		"--hawser-namespace=elsewhere": "Lease elsewhere/hawser-agent-node-b: does not exist"} {
+		stdout, stderr, _ := run(t, config, append(slices.Clone(f.args), strings.Fields(flag)...)...)
+		if !strings.Contains(stdout, want) {
+			t.Errorf("%s: no %q in the report; stderr %q, stdout:\n%s", flag, want, stderr, stdout)
+		}
+	}
+}
+
 func TestNamesAreCompleted(t *testing.T) {
 	config, c := apiserver.Borrow(t)
 	one(t, "intent-ready", time.Now()).create(t, c)
+	one(t, "set-without-node", time.Now()).only("VolumeAttachmentIntentSet").create(t, c)
+	one(t, "attachment-used", time.Now()).only("VolumeAttachment").create(t, c)
 	for args, want := range map[string]string{
-		"why ":       "intent",
-		"why node ":  "node-b",
-		"why vai ":   "data-on-node-b",
-		"why pvc ":   "data",
-		"why pv ":    "pv-1",
-		"why pod ":   ":4", // none, and no files
-		"why node x": ":4",
+		"why ":                "volumemanager",
+		"why node ":           "node-b",
+		"why vai ":            "data-on-node-b",
+		"why pvc ":            "data",
+		"why pv ":             "pv-1",
+		"why pod ":            ":4", // none, and no files
+		"why set ":            "cache",
+		"tree vais ":          "cache",
+		"history attachment ": "va-1",
+		"why node x":          ":4",
 	} {
 		fields := append([]string{"__complete", "-n", "shop", "--kubeconfig", apiserver.Kubeconfig(t, config)},
 			strings.Split(args, " ")...)

@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -17,6 +18,8 @@ import (
 
 	"github.com/hawser-io/hawser/internal/explain"
 	"github.com/hawser-io/hawser/internal/explain/facts"
+	"github.com/hawser-io/hawser/internal/explain/history"
+	"github.com/hawser-io/hawser/internal/explain/tree"
 	"github.com/hawser-io/hawser/internal/survey"
 )
 
@@ -36,36 +39,41 @@ func listed(kind string, items any, findings int, text func(io.Writer)) *result 
 }
 
 func newTree(o *options) *cobra.Command {
-	w := &why{options: o}
 	cmd := &cobra.Command{
-		Use: "tree (pv|node) NAME", Short: "Show a volume with its nodes, or a node with its volumes", Args: treeArgs,
-		ValidArgsFunction: w.complete,
+		Use: "tree KIND NAME", Short: "Show a volume with its nodes, a node with its volumes, or what else hangs together",
+		Args: kindArgs, ValidArgsFunction: o.completeKind,
+		Example: "  kubectl hawser tree pvc data -n shop\n  kubectl hawser tree node node-a\n" +
+			"  kubectl hawser tree set cache -n shop",
 		RunE: o.command(func(ctx context.Context, g *facts.Gatherer, args []string) (*result, error) {
-			kind, name, err := kindAndName(args)
+			f, err := o.gather(ctx, g, args)
 			if err != nil {
 				return nil, err
 			}
-			f, err := g.Gather(ctx, facts.Ref{Kind: kind, Name: name})
-			if err != nil {
-				return nil, err
-			}
-			root := survey.Tree(f)
-			return listed("Tree", []survey.Branch{root}, 0, func(w io.Writer) { writeBranch(w, &root, "", "") }), nil
+			root := tree.Of(f)
+			r := listed("Tree", []tree.Branch{root}, 0, func(w io.Writer) { writeBranch(w, &root, "", "") })
+			r.names = branchRefs(nil, root)
+			return r, nil
 		}),
 	}
 	o.watchable(cmd)
 	return cmd
 }
 
-func treeArgs(_ *cobra.Command, args []string) error {
-	kind, _, err := kindAndName(args)
-	if err == nil && kind != facts.KindVolume && kind != facts.KindNode {
-		return fmt.Errorf("the kind is %s, want pv or node", kind)
-	}
+// kindArgs checks KIND NAME.
+func kindArgs(_ *cobra.Command, args []string) error {
+	_, _, err := kindAndName(args)
 	return err
 }
 
-func writeBranch(w io.Writer, b *survey.Branch, first, rest string) {
+func branchRefs(refs []facts.Ref, b tree.Branch) []facts.Ref {
+	refs = append(refs, refOf(b.Object))
+	for _, child := range b.Children {
+		refs = branchRefs(refs, child)
+	}
+	return refs
+}
+
+func writeBranch(w io.Writer, b *tree.Branch, first, rest string) {
 	text := b.Object
 	if b.Text != "" {
 		text += ": " + cell(b.Text)
@@ -89,8 +97,12 @@ func newTop(o *options) *cobra.Command {
 			if err != nil {
 				return nil, err
 			}
-			uses := survey.Top(states)
-			return listed("VolumeUses", uses, 0, func(w io.Writer) { o.writeUses(w, uses) }), nil
+			uses := survey.Top(states, g.PersistentOf(ctx, states))
+			r := listed("VolumeUses", uses, 0, func(w io.Writer) { o.writeUses(w, uses) })
+			for i := range uses {
+				r.volume(uses[i].PersistentVolume)
+			}
+			return r, nil
 		}),
 	}
 	o.watchable(cmd)
@@ -104,14 +116,22 @@ func (o *options) writeUses(w io.Writer, uses []survey.Use) {
 		}
 		return "\t" + strings.Join(columns, "\t")
 	}
-	_, _ = fmt.Fprintln(w, "NODE\tVOLUME\tUSED\tAVAILABLE\tUSE%\tINODES%"+
+	_, _ = fmt.Fprintln(w, "NODE\tVOLUME\tCLAIM\tUSED\tAVAILABLE\tUSE%\tINODES%"+
 		more("CAPACITY", "INODES", "INODESUSED", "UNIQUENAME"))
 	for i := range uses {
 		u := &uses[i]
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s%s\n", u.Node, shortName(u.PersistentVolume, u.Volume),
-			size(u.Used), size(u.Available), number(u.Percent), number(u.InodesPercent),
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s%s\n", u.Node, shortName(u.PersistentVolume, u.Volume),
+			cmp.Or(u.Claim, "-"), size(u.Used), size(u.Available), number(u.Percent), number(u.InodesPercent),
 			more(size(u.Capacity), number(u.Inodes), number(u.InodesUsed), u.Volume))
 	}
+}
+
+// ofClaim names the claim behind the name of its volume.
+func ofClaim(claim string) string {
+	if claim == "" {
+		return ""
+	}
+	return " (claim " + claim + ")"
 }
 
 // shortName prefers the name of the PersistentVolume.
@@ -145,8 +165,12 @@ func newOrphans(o *options) *cobra.Command {
 			if err != nil {
 				return nil, err
 			}
-			orphans := survey.Orphans(states)
-			return listed("Orphans", orphans, len(orphans), func(w io.Writer) { writeOrphans(w, orphans) }), nil
+			orphans := survey.Orphans(states, g.PersistentOf(ctx, states))
+			r := listed("Orphans", orphans, len(orphans), func(w io.Writer) { writeOrphans(w, orphans) })
+			for _, orphan := range orphans {
+				r.names = append(r.names, facts.Ref{Kind: facts.KindNode, Name: orphan.Node})
+			}
+			return r, nil
 		}),
 	}
 	o.watchable(cmd)
@@ -158,7 +182,7 @@ func writeOrphans(w io.Writer, orphans []survey.Orphan) {
 		_, _ = fmt.Fprintln(w, "There are no orphans.")
 	}
 	for _, orphan := range orphans {
-		_, _ = fmt.Fprintf(w, "node %s: %s\n  %s\n", orphan.Node, orphan.Volume, orphan.Why)
+		_, _ = fmt.Fprintf(w, "node %s: %s%s\n  %s\n", orphan.Node, orphan.Volume, ofClaim(orphan.Claim), orphan.Why)
 		for _, line := range append([]string{orphan.Intent, orphan.Path}, orphan.Run...) {
 			if line != "" {
 				_, _ = fmt.Fprintln(w, "  "+line)
@@ -169,26 +193,42 @@ func writeOrphans(w io.Writer, orphans []survey.Orphan) {
 
 func newHistory(o *options) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "history VOLUME", Short: "Show what happened to a PersistentVolume, with the evidence of detaches",
-		Args: cobra.ExactArgs(1), ValidArgsFunction: o.completeName(facts.KindVolume),
+		Use: "history [KIND] NAME", Short: "Show what happened to an object and its volumes, with the evidence of detaches",
+		Long: "Show what happened to an object and its volumes, the oldest first, with the evidence of detaches.\n" +
+			"The kind is pv unless it is given.",
+		Example:           "  kubectl hawser history pv-1\n  kubectl hawser history pvc data -n shop",
+		Args:              func(cmd *cobra.Command, args []string) error { return kindArgs(cmd, volumeByDefault(args)) },
+		ValidArgsFunction: o.completeKind,
 		RunE: o.command(func(ctx context.Context, g *facts.Gatherer, args []string) (*result, error) {
-			f, err := g.Gather(ctx, facts.Ref{Kind: facts.KindVolume, Name: args[0]})
+			f, err := o.gather(ctx, g, volumeByDefault(args))
 			if err != nil {
 				return nil, err
 			}
-			moments := survey.History(f, g.EventsOf(ctx, f))
+			moments := history.Of(f, g.EventsOf(ctx, f))
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
-			return listed("Moments", moments, 0, func(w io.Writer) {
+			r := listed("Moments", moments, 0, func(w io.Writer) {
 				for _, m := range moments {
 					_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", m.Time.Format(time.RFC3339), m.Object, cell(m.What))
 				}
-			}), nil
+			})
+			for _, m := range moments {
+				r.names = append(r.names, refOf(m.Object))
+			}
+			return r, nil
 		}),
 	}
 	o.watchable(cmd)
 	return cmd
+}
+
+// volumeByDefault completes a name alone to one of a PersistentVolume.
+func volumeByDefault(args []string) []string {
+	if len(args) == 1 && !strings.Contains(args[0], "/") {
+		return []string{"pv", args[0]}
+	}
+	return args
 }
 
 func newPlan(o *options) *cobra.Command {
@@ -222,7 +262,11 @@ func (o *options) planDrain(ctx context.Context, g *facts.Gatherer, args []strin
 		return nil, err
 	}
 	d := survey.PlanDrain(ground)
-	return listed("DrainPlan", []survey.Drain{d}, d.Hanging(), func(w io.Writer) { o.writeDrainPlan(w, &d) }), nil
+	r := listed("DrainPlan", []survey.Drain{d}, d.Hanging(), func(w io.Writer) { o.writeDrainPlan(w, &d) })
+	for _, v := range d.Volumes {
+		r.volume(v.PersistentVolume)
+	}
+	return r, nil
 }
 
 func (o *options) writeDrainPlan(w io.Writer, d *survey.Drain) {
@@ -232,10 +276,7 @@ func (o *options) writeDrainPlan(w io.Writer, d *survey.Drain) {
 		if o.wide() && name != v.Volume {
 			name += " " + v.Volume
 		}
-		if v.Claim != "" {
-			name += " (claim " + v.Claim + ")"
-		}
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", v.Fate, name, cell(v.Why))
+		_, _ = fmt.Fprintf(w, "%s\t%s%s\t%s\n", v.Fate, name, ofClaim(v.Claim), cell(v.Why))
 		for _, command := range v.Run {
 			_, _ = fmt.Fprintf(w, "\t\t%s\n", command)
 		}

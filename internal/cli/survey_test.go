@@ -23,9 +23,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/explain/facts"
+	"github.com/hawser-io/hawser/internal/explain/tree"
+	"github.com/hawser-io/hawser/internal/relocate"
+	"github.com/hawser-io/hawser/internal/survey"
 	"github.com/hawser-io/hawser/test/apiserver"
 )
 
@@ -41,14 +46,26 @@ func TestSurveysOnARealAPIServer(t *testing.T) {
 		{"tree pv pv-1", Fine, []string{"PersistentVolume pv-1: Bound, 1Gi, ReadWriteOnce",
 			"PersistentVolumeClaim shop/data: Bound"}},
 		{"tree node node-b -o json", Fine, []string{`"kind": "Tree"`}},
-		{"tree pod web", Failed, []string{"want pv or node"}},
+		{"tree pvc data -n shop", Fine, []string{"PersistentVolumeClaim shop/data: Bound"}},
+		{"tree thing web", Failed, []string{"want pod, pvc, pv, intent, set, node"}},
 		{"top", Fine, []string{"NODE", "node-b"}},
 		{"top wrong", Failed, []string{"there is no NodeVolumeState wrong"}},
 		{"orphans", Findings, []string{"node-b", "shop/lost"}},
 		{"orphans -o yaml", Findings, []string{"kind: Orphans"}},
 		{"history pv-1", Fine, []string{"PersistentVolume pv-1", "created"}},
+		{"history pvc/data -n shop", Fine, []string{"PersistentVolumeClaim shop/data", "created"}},
+		{"history node node-b", Fine, []string{"Node node-b", "created"}},
 		{"history wrong", Failed, []string{"there is no PersistentVolume wrong"}},
 		{"plan drain node-b", Findings, []string{"2 would hang", "the attacher of driver disk.example.com"}},
+		{"top -o custom-columns=NODE:.node", Fine, []string{"NODE\nnode-b"}},
+		{"why node node-b -o jsonpath={.reports[0].findings[0].code}", Findings, []string{"HWS407"}},
+		{"why node node-b -o name", Findings, []string{"volumeattachmentintent.volumes.hawser.io/lost"}},
+		{"doctor -o go-template={{.kind}}", Findings, []string{"DoctorReport"}},
+		{"plan drain node-b -o custom-columns=FATE:.volumes[*].fate", Findings, []string{"FATE\nHangs,Hangs"}},
+		{"tree node node-b -o name", Fine, []string{"node/node-b"}},
+		{"history pv-1 -o name", Fine, []string{"persistentvolume/pv-1\n"}},
+		{"orphans --template={{.wrong.wrong.}}", Failed, []string{"template"}},
+		{"orphans --template={{.kind}}", Findings, []string{"Orphans"}},
 		{"plan drain wrong -o json", Failed, []string{"there is no Node wrong"}},
 	} {
 		stdout, stderr, exit := run(t, config, strings.Fields(tt.args)...)
@@ -258,5 +275,45 @@ func unpack(t *testing.T, path string) map[string]string {
 			t.Fatal(err)
 		}
 		files[strings.TrimPrefix(header.Name, "hawser-support/")] = string(text)
+	}
+}
+
+func TestClaimsAreNamedBesideTheirVolumes(t *testing.T) {
+	entry := volumesv1alpha1.NodeAttachment{VolumeName: "v", PersistentVolumeName: "pv-1", AttachmentUID: "va-1",
+		DetachedTime: ptr.To(metav1.Now()), DetachError: "stuck"}
+	pv := &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{
+		Namespace: "shop", Name: "data"}}}
+	volumes := map[string]*corev1.PersistentVolume{"pv-1": pv}
+	s := volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}}
+	s.Spec.Attachments = []volumesv1alpha1.NodeAttachment{entry}
+	s.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "va-1"}}
+	states := []volumesv1alpha1.NodeVolumeState{s}
+	drain := survey.PlanDrain(survey.Ground{State: &s, Volumes: volumes})
+	leaving := &relocate.Plan{Subject: "Node node-a", Intents: []relocate.Leaving{{Intent: "shop/mine"}}}
+	leaving.Intents[0].Progress.Source = &volumesv1alpha1.VolumeAttachmentIntent{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}, Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{
+			Volume: volumesv1alpha1.VolumeSource{PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{
+				ClaimName: "data"}}}}
+	o := &options{}
+	for name, write := range map[string]func(*bytes.Buffer){
+		"top":        func(b *bytes.Buffer) { o.writeUses(b, survey.Top(states, volumes)) },
+		"orphans":    func(b *bytes.Buffer) { writeOrphans(b, survey.Orphans(states, volumes)) },
+		"plan drain": func(b *bytes.Buffer) { o.writeDrainPlan(b, &drain) },
+		"drain":      func(b *bytes.Buffer) { o.writePlan(b, leaving) },
+		"declare-released": func(b *bytes.Buffer) {
+			b.WriteString(strings.Join(findAttachment(&facts.Facts{Persistent: volumes}, &s, "va-1"), "\n"))
+		},
+		"tree": func(b *bytes.Buffer) {
+			f := &facts.Facts{Subject: facts.Ref{Kind: facts.KindNode, Name: "node-a"}, Persistent: volumes,
+				Nodes: []facts.Node{{Name: "node-a"}}}
+			f.Nodes[0].State.Value, f.Nodes[0].State.Found = &s, true
+			root := tree.Of(f)
+			writeBranch(b, &root, "", "")
+		},
+	} {
+		var b bytes.Buffer
+		if write(&b); !strings.Contains(b.String(), "shop/data") {
+			t.Errorf("%s does not name claim shop/data:\n%s", name, &b)
+		}
 	}
 }

@@ -12,6 +12,9 @@ import (
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/explain/facts"
+	"github.com/hawser-io/hawser/internal/explain/tree"
 	"github.com/hawser-io/hawser/internal/relocate"
 	"github.com/hawser-io/hawser/internal/survey"
 )
@@ -28,9 +31,19 @@ func TestAnErrorOfSeveralLinesStaysInItsPlace(t *testing.T) {
 		"plan move": func(b *bytes.Buffer) {
 			o.writeChecks(b, "", []relocate.Check{{About: "volume", Text: driverError}})
 		},
+		"declare-released": func(b *bytes.Buffer) {
+			state := &volumesv1alpha1.NodeVolumeState{}
+			state.Status.Volumes = []volumesv1alpha1.NodeVolume{{AttachmentUID: "va-1",
+				Error: &volumesv1alpha1.OperationError{Operation: "stage", Message: driverError}}}
+			b.WriteString(strings.Join(findAttachment(&facts.Facts{}, state, "va-1"), "\n"))
+		},
+		"the progress of a move": func(b *bytes.Buffer) {
+			m := &mover{options: &options{IOStreams: genericiooptions.IOStreams{ErrOut: b}}}
+			m.progressOf(&movement{}, relocate.AwaitReady, driverError)
+		},
 		"tree": func(b *bytes.Buffer) {
-			line := survey.Branch{Object: "line", Text: driverError}
-			writeBranch(b, &survey.Branch{Object: "Node node-b", Children: []survey.Branch{line}}, "", "")
+			writeBranch(b, &tree.Branch{Object: "Node node-b", Children: []tree.Branch{
+				{Object: "line", Text: driverError}}}, "", "")
 		},
 	} {
 		var b bytes.Buffer

@@ -26,14 +26,20 @@ var kinds = map[string]string{
 	"persistentvolumes": facts.KindVolume,
 	"intent":            facts.KindIntent, "vai": facts.KindIntent, "volumeattachmentintent": facts.KindIntent,
 	"volumeattachmentintents": facts.KindIntent,
-	"node":                    facts.KindNode, "nodes": facts.KindNode, "no": facts.KindNode, "nvs": facts.KindNode,
+	"set":                     facts.KindSet, "vais": facts.KindSet, "volumeattachmentintentset": facts.KindSet,
+	"volumeattachmentintentsets": facts.KindSet,
+	"node":                       facts.KindNode, "nodes": facts.KindNode, "no": facts.KindNode, "nvs": facts.KindNode,
+	"attachment": facts.KindAttachment, "volumeattachment": facts.KindAttachment,
+	"volumeattachments": facts.KindAttachment,
+	"volumemanager":     facts.KindManager, "volumemanagers": facts.KindManager, "hvm": facts.KindManager,
 }
 
 // mainKinds are the names that help and completion show.
-var mainKinds = []string{"pod", "pvc", "pv", "intent", "node"}
+var mainKinds = []string{"pod", "pvc", "pv", "intent", "set", "node", "volumeattachment", "volumemanager"}
 
 // namespaced kinds have a namespace.
-var namespaced = map[string]bool{facts.KindPod: true, facts.KindClaim: true, facts.KindIntent: true}
+var namespaced = map[string]bool{facts.KindPod: true, facts.KindClaim: true, facts.KindIntent: true,
+	facts.KindSet: true}
 
 type why struct {
 	*options
@@ -43,17 +49,19 @@ type why struct {
 func newWhy(o *options) *cobra.Command {
 	w := &why{options: o}
 	cmd := &cobra.Command{
-		Use:   "why (pod|pvc|pv|intent|node) NAME",
-		Short: "Explain what a pod, claim, volume, intent or node waits for",
-		Long: "Explain what a pod, claim, volume, intent or node waits for, since when, what must act, and the command to\n" +
-			"run. It also explains pods whose volumes Kubernetes itself attaches, in a cluster without Hawser too.\n" +
+		Use:   "why KIND NAME",
+		Short: "Explain what a pod, claim, volume, intent, set, node, attachment or Hawser itself waits for",
+		Long: "Explain what an object waits for, since when, what must act, and the command to run. Kinds are\n" +
+			strings.Join(mainKinds, ", ") + ".\nIt also explains pods whose volumes Kubernetes itself attaches, in a " +
+			"cluster without Hawser too.\n" +
 			"It only reads. With -f it analyses pods, claims and intents before they are applied.",
 		Example: "  kubectl hawser why pod web-0 -n shop\n" +
 			"  kubectl hawser why intent data-on-node-a -n shop -o json\n" +
 			"  kubectl hawser why node node-a\n" +
+			"  kubectl hawser why volumemanager cluster\n" +
 			"  kubectl hawser why -f intent.yaml",
 		Args:              w.args,
-		ValidArgsFunction: w.complete,
+		ValidArgsFunction: o.completeKind,
 		RunE:              o.command(w.run),
 	}
 	o.watchable(cmd)
@@ -103,26 +111,33 @@ func (w *why) run(ctx context.Context, g *facts.Gatherer, args []string) (*resul
 
 // reports explains every subject.
 func (w *why) reports(ctx context.Context, g *facts.Gatherer, args []string) ([]*explain.Report, error) {
-	namespace, err := w.namespace()
-	if err != nil {
-		return nil, err
-	}
 	if len(w.files) > 0 {
+		namespace, err := w.namespace()
+		if err != nil {
+			return nil, err
+		}
 		return w.fileReports(ctx, g, namespace)
 	}
+	f, err := w.gather(ctx, g, args)
+	if f == nil {
+		return nil, err
+	}
+	return []*explain.Report{explain.Explain(f)}, err
+}
+
+// gather reads the subject that KIND NAME names.
+func (o *options) gather(ctx context.Context, g *facts.Gatherer, args []string) (*facts.Facts, error) {
 	kind, name, err := kindAndName(args)
 	if err != nil {
 		return nil, err
 	}
 	ref := facts.Ref{Kind: kind, Name: name}
 	if namespaced[kind] {
-		ref.Namespace = namespace
+		if ref.Namespace, err = o.namespace(); err != nil {
+			return nil, err
+		}
 	}
-	f, err := g.Gather(ctx, ref)
-	if f == nil {
-		return nil, err
-	}
-	return []*explain.Report{explain.Explain(f)}, err
+	return g.Gather(ctx, ref)
 }
 
 // fileReports explains every object of the files.

@@ -23,8 +23,8 @@ var update = flag.Bool("update", false, "write the expected reports of testdata/
 // noon is when the reports of the golden files are made.
 var noon = time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
 
-// explainFixture makes the report of a fixture from a Reader.
-func explainFixture(t *testing.T, f fixture, r facts.Reader, now time.Time) *explain.Report {
+// subjectOf is what a fixture asks about.
+func subjectOf(t *testing.T, f fixture) facts.Ref {
 	t.Helper()
 	var args []string
 	ref := facts.Ref{}
@@ -40,6 +40,13 @@ func explainFixture(t *testing.T, f fixture, r facts.Reader, now time.Time) *exp
 	if ref.Kind, ref.Name, err = kindAndName(args); err != nil {
 		t.Fatal(err)
 	}
+	return ref
+}
+
+// explainFixture makes the report of a fixture from a Reader.
+func explainFixture(t *testing.T, f fixture, r facts.Reader, now time.Time) *explain.Report {
+	t.Helper()
+	ref := subjectOf(t, f)
 	g := &facts.Gatherer{Reader: r, System: "hawser-system", Now: func() time.Time { return now }}
 	found, err := g.Gather(t.Context(), ref)
 	if err != nil {

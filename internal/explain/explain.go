@@ -3,7 +3,7 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package explain turns facts about a pod, claim, volume, intent or node into a report: the chain of objects between
+// Package explain turns facts about a subject, such as a pod or a claim, into a report: the chain of objects between
 // the subject and its storage, and findings that name what is waited for, since when, and what must act.
 //
 // It is pure. Package facts reads, package catalog has the sentences, package cli prints.
@@ -131,6 +131,12 @@ func Explain(f *facts.Facts) *Report {
 		w.volumeSubject()
 	case facts.KindIntent:
 		w.intentSubject()
+	case facts.KindSet:
+		w.setSubject()
+	case facts.KindAttachment:
+		w.attachmentSubject()
+	case facts.KindManager:
+		w.managerSubject()
 	default:
 		w.nodeSubject()
 	}
@@ -215,7 +221,8 @@ func (b *builder) find(a about) {
 // commands leaves out the one that makes the same report again, and those about kinds that are not installed.
 func (b *builder) commands(e catalog.Entry, places map[string]string) []string {
 	names := map[string]string{facts.KindPod: "pod", facts.KindClaim: "pvc", facts.KindVolume: "pv",
-		facts.KindIntent: "intent", facts.KindNode: "node"}
+		facts.KindIntent: "intent", facts.KindNode: "node", facts.KindSet: "set",
+		facts.KindAttachment: "volumeattachment", facts.KindManager: "volumemanager"}
 	same := "kubectl hawser why " + names[b.f.Subject.Kind] + " " + b.f.Subject.Name
 	return slices.DeleteFunc(e.Commands(places), func(command string) bool {
 		return !b.f.Installed && catalog.OfHawser(command) || command == same || command == same+" -n "+b.f.Subject.Namespace
@@ -252,7 +259,8 @@ func (b *builder) places(a about) map[string]string {
 
 // placeOf is what commands call an object of a kind.
 var placeOf = map[string]string{facts.KindPod: "pod", facts.KindClaim: "claim", facts.KindVolume: "volume",
-	facts.KindIntent: "intent", facts.KindNode: "node", facts.KindState: "node", facts.KindCSINode: "node",
+	facts.KindIntent: "intent", facts.KindSet: "set", facts.KindNode: "node", facts.KindState: "node",
+	facts.KindCSINode:    "node",
 	facts.KindAttachment: "attachment", facts.KindClass: "class", facts.KindCSIDriver: "driver"}
 
 // Places are the values by which commands may name some objects. The last of a kind counts.

@@ -84,6 +84,9 @@ func (w *walk) fullOn(n *facts.Node) {
 		has, is := l.VolumeName+" has ", l.VolumeName+": "
 		if object, known := volumes[l.VolumeName]; known {
 			a.object, has, is = object, "", ""
+			if claim := w.f.ClaimOf(n.State.Value, l.VolumeName); claim != "" {
+				has, is = "claim "+claim+" has ", "claim "+claim+": "
+			}
 		}
 		w.unhealthy(l, a, is)
 		if short := shortOf(l); short != "" {

@@ -85,19 +85,28 @@ func (w *walk) notObserved(intent *volumesv1alpha1.VolumeAttachmentIntent, ref f
 	}
 	a := about{object: ref, reason: reason, since: asked(intent),
 		places: map[string]string{"node": intent.Spec.NodeName},
-		detail: fmt.Sprintf("generation %d was observed, %d is present", intent.Status.ObservedGeneration, intent.Generation)}
-	if w.f.Now.Sub(a.since) < observedWithin {
-		a.level = catalog.Waiting
-	}
+		detail: generations(intent.Status.ObservedGeneration, intent)}
 	w.link(ref, Waits, text+", wanted on node "+intent.Spec.NodeName, a.since)
-	w.find(a)
+	w.find(w.recent(a))
 }
 
-// asked is when the present generation of an intent was written.
-func asked(intent *volumesv1alpha1.VolumeAttachmentIntent) time.Time {
-	last := intent.CreationTimestamp.Time
-	for _, later := range []time.Time{ptr.Deref(intent.DeletionTimestamp, metav1.Time{}).Time,
-		Written(intent.ManagedFields, `"f:spec"`)} {
+// recent turns a problem into a wait if the object has changed so recently that it may still be reconciled.
+func (b *builder) recent(a about) about {
+	if b.f.Now.Sub(a.since) < observedWithin {
+		a.level = catalog.Waiting
+	}
+	return a
+}
+
+func generations(observed int64, object metav1.Object) string {
+	return fmt.Sprintf("generation %d was observed, %d is present", observed, object.GetGeneration())
+}
+
+// asked is when the present generation of an object was written.
+func asked(object metav1.Object) time.Time {
+	last := object.GetCreationTimestamp().Time
+	for _, later := range []time.Time{ptr.Deref(object.GetDeletionTimestamp(), metav1.Time{}).Time,
+		Written(object.GetManagedFields(), `"f:spec"`)} {
 		if later.After(last) {
 			last = later
 		}
@@ -110,7 +119,7 @@ func stateOf(c *metav1.Condition) State {
 	switch {
 	case c.Status == metav1.ConditionTrue:
 		return Good
-	case catalog.OfReason(c.Reason).Level == catalog.Waiting:
+	case catalog.OfReason(c.Reason).Level != catalog.Problem:
 		return Waits
 	default:
 		return Bad

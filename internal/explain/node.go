@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/explain/catalog"
@@ -84,8 +83,7 @@ func (w *nodes) agent(n *facts.Node) {
 	if !n.State.Asked() {
 		return
 	}
-	matters := w.f.Subject.Kind != facts.KindPod || len(w.f.PodIntents.Items) > 0 ||
-		slices.ContainsFunc(w.f.Volumes, func(v facts.Volume) bool { return v.Intent.Found })
+	matters := w.ofHawser()
 	level := catalog.Level("")
 	if !matters {
 		level = catalog.Note
@@ -110,6 +108,19 @@ func (w *nodes) agent(n *facts.Node) {
 	case matters:
 		w.link(n.State.Ref, Bad, "does not exist", time.Time{})
 		w.lacks(n, about{object: n.State.Ref, reason: catalog.StateMissing})
+	}
+}
+
+// ofHawser reports whether the subject has to do with Hawser. A pod or an attachment of upstream's may have not.
+func (b *builder) ofHawser() bool {
+	switch b.f.Subject.Kind {
+	case facts.KindPod:
+		return len(b.f.PodIntents.Items) > 0 ||
+			slices.ContainsFunc(b.f.Volumes, func(v facts.Volume) bool { return v.Intent.Found })
+	case facts.KindAttachment:
+		return keeps(&b.f.Volumes[0])
+	default:
+		return true
 	}
 }
 
@@ -185,37 +196,6 @@ func driversOf(state *volumesv1alpha1.NodeVolumeState) []string {
 		drivers = append(drivers, state.Spec.Attachments[i].Driver)
 	}
 	return drivers
-}
-
-// Written is when the API server recorded the last write of a field; of any field if it is empty.
-func Written(writes []metav1.ManagedFieldsEntry, field string) time.Time {
-	last := time.Time{}
-	for _, f := range writes {
-		if f.Time != nil && f.FieldsV1 != nil && strings.Contains(f.FieldsV1.GetRawString(), field) && f.Time.After(last) {
-			last = f.Time.Time
-		}
-	}
-	return last
-}
-
-// Renewal is when an agent or a manager renewed its Lease last: by the clock of the API server, which records the
-// writes of each field, for that of the node may be off.
-func Renewal(lease *coordinationv1.Lease) time.Time {
-	switch last := Written(lease.ManagedFields, `"f:renewTime"`); {
-	case !last.IsZero():
-		return last
-	case lease.Spec.RenewTime == nil:
-		return lease.CreationTimestamp.Time
-	}
-	return lease.Spec.RenewTime.Time
-}
-
-// Overdue is how long ago a Lease has ended; negative is the time that is left. Agents and managers renew so early that
-// the clocks of API servers need no allowance.
-func Overdue(lease *coordinationv1.Lease, now time.Time) time.Duration {
-	const usual = 40
-	seconds := ptr.Deref(lease.Spec.LeaseDurationSeconds, usual)
-	return now.Sub(Renewal(lease)) - time.Duration(seconds)*time.Second
 }
 
 func (b *builder) overdue(lease facts.Object[*coordinationv1.Lease]) time.Duration {
@@ -295,7 +275,7 @@ func (w *nodes) system() {
 			reason: catalog.NotInstalled})
 		return
 	}
-	if len(w.report.Findings) == 0 || !w.waitsForManager() {
+	if len(w.report.Findings) == 0 || w.f.Subject.Kind == facts.KindManager || !w.waitsForManager() {
 		return
 	}
 	w.managerLease()
@@ -320,7 +300,8 @@ func (w *nodes) system() {
 
 // waitsForManager reports whether the subject has to do with Hawser at all.
 func (w *nodes) waitsForManager() bool {
-	if w.f.Subject.Kind == facts.KindIntent || w.f.Subject.Kind == facts.KindNode || len(w.f.PodIntents.Items) > 0 {
+	if slices.Contains([]string{facts.KindIntent, facts.KindNode, facts.KindSet}, w.f.Subject.Kind) ||
+		len(w.f.PodIntents.Items) > 0 {
 		return true
 	}
 	return w.f.Subject.Kind != facts.KindPod && slices.ContainsFunc(w.f.Volumes, func(v facts.Volume) bool {
@@ -346,5 +327,7 @@ func (w *nodes) managerLease() {
 	case w.overdue(lease) > 0:
 		w.link(lease.Ref, Waits, "not renewed, another manager may take over", Renewal(lease.Value))
 		w.find(about{object: lease.Ref, reason: catalog.ManagerSilent, level: catalog.Waiting, since: Renewal(lease.Value)})
+	case w.f.Subject.Kind == facts.KindManager:
+		w.link(lease.Ref, Good, "renewed by "+holder(lease.Value), time.Time{})
 	}
 }

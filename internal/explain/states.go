@@ -71,8 +71,10 @@ func items[T any, P interface {
 func knownOf(f *facts.Facts) known {
 	k := known{}
 	note(k, f.Pod)
+	note(k, f.Set)
+	note(k, f.Manager)
 	note(k, f.ManagerLease)
-	items(k, facts.KindIntent, slices.Concat(f.PodIntents.Items, f.NodeIntents.Items))
+	items(k, facts.KindIntent, slices.Concat(f.PodIntents.Items, f.NodeIntents.Items, f.SetIntents.Items))
 	items(k, facts.KindPod, slices.Concat(f.NodePods.Items, f.Users.Items))
 	for i := range f.Nodes {
 		n := &f.Nodes[i]
@@ -100,7 +102,8 @@ func knownOf(f *facts.Facts) known {
 // kindsOf are the kinds that commands name, with the place of the name.
 var kindsOf = []struct{ command, place, kind string }{
 	{"pod", "pod", facts.KindPod}, {"pvc", "claim", facts.KindClaim}, {"pv", "volume", facts.KindVolume},
-	{"vai", "intent", facts.KindIntent}, {"node", "node", facts.KindNode}, {"node", "holder", facts.KindNode},
+	{"vai", "intent", facts.KindIntent}, {"vais", "set", facts.KindSet},
+	{"node", "node", facts.KindNode}, {"node", "holder", facts.KindNode},
 	{"csinode", "node", facts.KindCSINode}, {"nvs", "node", facts.KindState}, {"nvs", "holder", facts.KindState},
 	{"volumeattachment", "attachment", facts.KindAttachment}, {"storageclass", "class", facts.KindClass},
 	{"csidriver", "driver", facts.KindCSIDriver},
@@ -133,7 +136,7 @@ func Named(places map[string]string, of func(facts.Ref) catalog.State) catalog.S
 	states := catalog.States{}
 	for _, k := range kindsOf {
 		name, ref := places[k.place], facts.Ref{Kind: k.kind, Name: places[k.place]}
-		if slices.Contains([]string{facts.KindPod, facts.KindClaim, facts.KindIntent}, k.kind) {
+		if slices.Contains([]string{facts.KindPod, facts.KindClaim, facts.KindIntent, facts.KindSet}, k.kind) {
 			ref.Namespace = places["namespace"]
 		}
 		state := catalog.Unset

@@ -84,7 +84,12 @@ func (w *walk) attachments(v *facts.Volume) {
 		one.Attachment.Ref = facts.Ref{Kind: facts.KindAttachment, Name: va.Name}
 		one.Attachment.Value, one.Attachment.Found = &va, true
 		w.attachment(&one, false)
-		w.under(func() { w.node(va.Spec.NodeName) })
+		w.under(func() {
+			w.node(va.Spec.NodeName)
+			if va.DeletionTimestamp == nil { // what is detached is not mounted
+				w.driverOnNode(&one, false)
+			}
+		})
 	}
 }
 
@@ -159,7 +164,7 @@ func (w *walk) entries(n *facts.Node) {
 			continue
 		}
 		var since time.Time
-		text := "being detached"
+		text := w.named(n.State.Value, e.VolumeName) + " is being detached"
 		if e.Evidence != nil {
 			since = e.Evidence.Time.Time
 			text += ", evidence " + string(e.Evidence.Type)
@@ -173,16 +178,25 @@ func (w *walk) entries(n *facts.Node) {
 	}
 }
 
+// named is the name of a volume on the node that is the subject, with its PersistentVolume and claim.
+func (w *walk) named(state *volumesv1alpha1.NodeVolumeState, volumeName string) string {
+	if names := w.f.NamesOf(state, volumeName); names != "" {
+		return volumeName + " (" + names + ")"
+	}
+	return volumeName
+}
+
 // lines reports orphans, mounts that may still write, and errors of volumes.
 func (w *walk) lines(n *facts.Node) {
 	for i := range n.State.Value.Status.Volumes {
 		l := &n.State.Value.Status.Volumes[i]
 		if l.Unprotected {
-			w.find(about{object: n.State.Ref, reason: catalog.Unprotected, detail: l.VolumeName})
+			w.find(about{object: n.State.Ref, reason: catalog.Unprotected,
+				detail: w.named(n.State.Value, l.VolumeName)})
 		}
 		if l.Error != nil {
 			a := about{object: n.State.Ref, reason: catalog.VolumeError, detail: fmt.Sprintf("%s: %s: %s",
-				l.VolumeName, l.Error.Operation, join(l.Error.Code, l.Error.Message))}
+				w.named(n.State.Value, l.VolumeName), l.Error.Operation, join(l.Error.Code, l.Error.Message))}
 			if status.ReleaseFails(l) {
 				a = unlessBusy(a)
 			}

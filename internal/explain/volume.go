@@ -37,9 +37,7 @@ func (w *walk) volume(v *facts.Volume, waiting bool) {
 			if v.Intent.Found && v.PodVolume != "" {
 				w.intent(v)
 			}
-			if waiting || v.Intent.Found {
-				w.driverOnNode(v, waiting)
-			}
+			w.driverOnNode(v, waiting)
 			w.attachment(v, waiting)
 			if waiting {
 				w.elsewhere(v)
@@ -196,8 +194,7 @@ func (w *walk) detaching(va *storagev1.VolumeAttachment, ref facts.Ref, places m
 		return
 	}
 	w.link(ref, Waits, "being detached from "+va.Spec.NodeName, since)
-	w.find(w.late(about{object: ref, reason: catalog.DetachPending, since: since, places: places,
-		detail: "attacher " + va.Spec.Attacher + " has not removed its finalizer"}))
+	w.find(w.terminating(va, about{object: ref, since: since, places: places}))
 }
 
 // late turns a wait into a problem if it has lasted too long.

@@ -251,6 +251,7 @@ func (r *Reconciler) report(ctx context.Context, vm *volumesv1alpha1.VolumeManag
 	decision condition.Decision) error {
 	after := vm.DeepCopy()
 	after.Status.ObservedGeneration, after.Status.Version = vm.Generation, r.Version
+	after.Status.Namespace = r.Namespace
 	after.Status.Manager, after.Status.Agents = counts(facts.Manager), counts(facts.Agents)
 	for _, c := range decision.Conditions {
 		c.ObservedGeneration = vm.Generation

@@ -156,8 +156,8 @@ func (s server) testConditions(t *testing.T) {
 	s.settle(t)
 	vm := asVolumeManager(t, s.await(t, volumeManager, "", "cluster", "its counts are written",
 		func(o *unstructured.Unstructured) bool { return asVolumeManager(t, o).Status.Agents.Ready == 5 }))
-	if vm.Status.Version != "v1.2.3" || *vm.Status.Manager != (volumesv1alpha1.WorkloadStatus{Desired: 2, Updated: 2,
-		Ready: 2}) {
+	if vm.Status.Version != "v1.2.3" || vm.Status.Namespace != volumesv1alpha1.InstallNamespace ||
+		*vm.Status.Manager != (volumesv1alpha1.WorkloadStatus{Desired: 2, Updated: 2, Ready: 2}) {
 		t.Errorf("status: %+v", vm.Status)
 	}
 }

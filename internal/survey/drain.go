@@ -13,6 +13,7 @@ import (
 	storagehelpers "k8s.io/component-helpers/storage/volume"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/explain/facts"
 	"github.com/hawser-io/hawser/internal/status"
 )
 
@@ -96,10 +97,8 @@ func PlanDrain(g Ground) Drain {
 }
 
 func leaver(g Ground, e *volumesv1alpha1.NodeAttachment, l *volumesv1alpha1.NodeVolume) Leaver {
-	v := Leaver{Volume: e.VolumeName, PersistentVolume: e.PersistentVolumeName}
-	if pv := g.Volumes[e.PersistentVolumeName]; pv != nil && pv.Spec.ClaimRef != nil {
-		v.Claim = pv.Spec.ClaimRef.Namespace + "/" + pv.Spec.ClaimRef.Name
-	}
+	v := Leaver{Volume: e.VolumeName, PersistentVolume: e.PersistentVolumeName,
+		Claim: facts.ClaimName(g.Volumes[e.PersistentVolumeName])}
 	if why := hangs(g, e, l); why != "" {
 		v.Fate, v.Why, v.Run = Hangs, why, []string{"kubectl hawser why node " + g.State.Name}
 		return v

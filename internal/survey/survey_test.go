@@ -8,15 +8,12 @@ package survey
 import (
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
-	"github.com/hawser-io/hawser/internal/explain/facts"
 )
 
 const unique = "kubernetes.io/csi/disk.example.com^h"
@@ -40,7 +37,7 @@ func TestTopHasTheFullestVolumeFirstByBytesOrInodes(t *testing.T) {
 			InodesUsed: &few},
 		volumesv1alpha1.NodeVolume{VolumeName: "block"},
 		volumesv1alpha1.NodeVolume{VolumeName: "inodes", Used: quantity("1Gi"), Available: quantity("9Gi"),
-			Inodes: &inodes, InodesUsed: &all})})
+			Inodes: &inodes, InodesUsed: &all})}, nil)
 	for i, want := range []Use{{Volume: "inodes", Percent: 10, InodesPercent: 99},
 		{Volume: "half", Percent: 50, InodesPercent: 1}, {Volume: "block", Percent: -1, InodesPercent: -1}} {
 		u := got[i]
@@ -64,7 +61,7 @@ func TestOrphansAreLostIntentsAndForcedDetaches(t *testing.T) {
 			{VolumeName: "kept"}},
 		volumesv1alpha1.NodeVolume{VolumeName: "lost", Publications: []volumesv1alpha1.Publication{
 			{Intent: volumesv1alpha1.IntentReference{Namespace: "shop", Name: "gone"}, Path: "/p", Orphan: true},
-			{Intent: volumesv1alpha1.IntentReference{Namespace: "shop", Name: "here"}, Path: "/q"}}})})
+			{Intent: volumesv1alpha1.IntentReference{Namespace: "shop", Name: "here"}, Path: "/q"}}})}, nil)
 	if len(got) != 2 || got[0].Intent != "shop/gone" || got[1].Volume != "forced" {
 		t.Errorf("orphans %+v, want that of intent shop/gone and the forced detach", got)
 	}
@@ -87,14 +84,10 @@ func TestOrphansThatANodeStateDoesNotListAreCounted(t *testing.T) {
 		"the last one has an intent":  {published(true, false), 1},
 		"none of those that are seen": {published(false), 0},
 	} {
-		got := Orphans([]volumesv1alpha1.NodeVolumeState{state("node-a", nil, c.line)})
+		got := Orphans([]volumesv1alpha1.NodeVolumeState{state("node-a", nil, c.line)}, nil)
 		if len(got) != c.want || c.want == 3 && !strings.HasPrefix(got[2].Why, "7 more publications") {
 			t.Errorf("%s: orphans %+v, want %d, the last one for those that are not listed", what, got, c.want)
 		}
-	}
-	branches := lineBranches(ptr.To(published(true)))
-	if last := branches[len(branches)-1].Text; last != "8 more, which are not listed" {
-		t.Errorf("the tree ends with %q, want how many are not listed", last)
 	}
 }
 
@@ -138,31 +131,5 @@ func TestADrainNamesWhatMovesWhatNeedsADeleteAndWhatHangs(t *testing.T) {
 	ground.Blocked = "the agent is silent"
 	if d := PlanDrain(ground); d.Hanging() != len(d.Volumes) {
 		t.Errorf("on a node that releases nothing %d of %d volumes hang, want all", d.Hanging(), len(d.Volumes))
-	}
-}
-
-func TestTheHistoryHasTheEvidenceOfADetachBetweenItsEvents(t *testing.T) {
-	at := func(minutes int) metav1.Time {
-		return metav1.NewTime(time.Date(2026, 11, 25, 12, minutes, 0, 0, time.UTC))
-	}
-	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-1", CreationTimestamp: at(0)}}
-	s := state("node-a", []volumesv1alpha1.NodeAttachment{{VolumeName: unique, Evidence: &volumesv1alpha1.DetachEvidence{
-		Type: volumesv1alpha1.EvidenceOutOfServiceTaint, Time: at(2), Message: "the taint"}}})
-	ref := facts.Ref{Kind: facts.KindState, Name: "node-a"}
-	f := &facts.Facts{Volumes: []facts.Volume{{UniqueName: unique}}, Nodes: []facts.Node{{Name: "node-a"}}}
-	f.Volumes[0].Volume.Value, f.Volumes[0].Volume.Found = pv, true
-	f.Volumes[0].Volume.Ref = facts.Ref{Kind: facts.KindVolume, Name: "pv-1"}
-	f.Nodes[0].State = facts.Object[*volumesv1alpha1.NodeVolumeState]{Ref: ref, Value: &s, Found: true}
-	got := History(f, map[facts.Ref][]facts.Event{ref: {
-		{Reason: "DetachingVolume", Message: "detaching " + unique, Last: at(3).Time},
-		{Reason: "DetachingVolume", Message: "detaching another volume", Last: at(1).Time}}})
-	want := []string{"created", "OutOfServiceTaint", "DetachingVolume: detaching " + unique}
-	if len(got) != len(want) {
-		t.Fatalf("history %+v, want %d moments: nothing about another volume", got, len(want))
-	}
-	for i, m := range got {
-		if !strings.Contains(m.What, want[i]) {
-			t.Errorf("moment %d is %q, want %q", i, m.What, want[i])
-		}
 	}
 }

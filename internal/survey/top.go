@@ -10,9 +10,11 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/explain/facts"
 )
 
 // Use is how full a volume on a node is. Drivers report it once a minute; a value is -1 where the driver reports none.
@@ -21,28 +23,27 @@ type Use struct {
 	Volume string `json:"volume"`
 	// PersistentVolume is its name, if the node state has it.
 	PersistentVolume string `json:"persistentVolume,omitempty"`
-	Capacity         int64  `json:"capacity"`
-	Used             int64  `json:"used"`
-	Available        int64  `json:"available"`
-	Inodes           int64  `json:"inodes"`
-	InodesUsed       int64  `json:"inodesUsed"`
+	// Claim of the PersistentVolume, with its namespace.
+	Claim      string `json:"claim,omitempty"`
+	Capacity   int64  `json:"capacity"`
+	Used       int64  `json:"used"`
+	Available  int64  `json:"available"`
+	Inodes     int64  `json:"inodes"`
+	InodesUsed int64  `json:"inodesUsed"`
 	// Percent and InodesPercent are of what is used, rounded up.
 	Percent       int64 `json:"percent"`
 	InodesPercent int64 `json:"inodesPercent"`
 }
 
 // Top lists the volumes of the node states, the fullest first.
-func Top(states []volumesv1alpha1.NodeVolumeState) []Use {
+func Top(states []volumesv1alpha1.NodeVolumeState, volumes map[string]*corev1.PersistentVolume) []Use {
 	uses := []Use{}
 	for i := range states {
-		names := map[string]string{}
-		for j := range states[i].Spec.Attachments {
-			e := &states[i].Spec.Attachments[j]
-			names[e.VolumeName] = e.PersistentVolumeName
-		}
 		for j := range states[i].Status.Volumes {
 			l := &states[i].Status.Volumes[j]
-			uses = append(uses, useOf(states[i].Name, names[l.VolumeName], l))
+			u := useOf(states[i].Name, facts.PersistentName(&states[i], l.VolumeName), l)
+			u.Claim = facts.ClaimName(volumes[u.PersistentVolume])
+			uses = append(uses, u)
 		}
 	}
 	slices.SortStableFunc(uses, func(a, b Use) int {
@@ -91,6 +92,8 @@ func percent(part, whole int64, known bool) int64 {
 type Orphan struct {
 	Node   string `json:"node"`
 	Volume string `json:"volume"`
+	// Claim of its PersistentVolume, with its namespace.
+	Claim string `json:"claim,omitempty"`
 	// Intent that does not exist any more; empty for a detach that was forced.
 	Intent string `json:"intent,omitempty"`
 	Path   string `json:"path,omitempty"`
@@ -100,10 +103,10 @@ type Orphan struct {
 }
 
 // Orphans lists the publications without an intent, and the forced detaches that no agent has confirmed.
-func Orphans(states []volumesv1alpha1.NodeVolumeState) []Orphan {
+func Orphans(states []volumesv1alpha1.NodeVolumeState, volumes map[string]*corev1.PersistentVolume) []Orphan {
 	orphans := []Orphan{}
 	for i := range states {
-		state := &states[i]
+		state, first := &states[i], len(orphans)
 		for j := range state.Status.Volumes {
 			l := &state.Status.Volumes[j]
 			for _, p := range l.Publications {
@@ -124,6 +127,9 @@ func Orphans(states []volumesv1alpha1.NodeVolumeState) []Orphan {
 					Run: []string{"kubectl hawser why node " + state.Name,
 						"kubectl hawser declare-released " + state.Name + " " + string(e.AttachmentUID) + " --reason ..."}})
 			}
+		}
+		for j := first; j < len(orphans); j++ {
+			orphans[j].Claim = facts.ClaimName(volumes[facts.PersistentName(state, orphans[j].Volume)])
 		}
 	}
 	return orphans

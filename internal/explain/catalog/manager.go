@@ -7,6 +7,14 @@ package catalog
 
 import volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 
+// Reasons of what the walk finds about the VolumeManager, beside its conditions.
+const (
+	// OperatorSilent means that no operator renews its Lease.
+	OperatorSilent = "OperatorSilent"
+	// ManagerNotObserved means that no operator has reconciled the VolumeManager.
+	ManagerNotObserved = "VolumeManagerNotObserved"
+)
+
 const managerYAML = "kubectl get volumemanager cluster -o yaml"
 
 // manager are the reasons of a VolumeManager.
@@ -56,4 +64,13 @@ var manager = []Entry{
 	{Code: "HWS517", Reason: volumesv1alpha1.ReasonNodesWithoutAgent, Level: Problem, Depth: Direct, Acts: Cluster,
 		Says: "In attach mode Replace no volume is attached for the pods of nodes without an agent.",
 		Way:  "Select these nodes, or let no pods with volumes run there.", Run: []string{managerYAML}},
+	{Code: "HWS518", Reason: OperatorSilent, Level: Problem, Depth: Direct, Acts: Cluster,
+		Says: "No operator renews the Lease of the leader: nothing carries out changes of the VolumeManager, or repairs " +
+			"what it made.",
+		Way: "Start the operator. Manager and agents go on without it.",
+		Run: []string{"kubectl get pods -n {system} -l app.kubernetes.io/component=operator"}},
+	{Code: "HWS519", Reason: ManagerNotObserved, Level: Problem, Depth: Symptom, Acts: Cluster,
+		Says: "No operator has reconciled this generation of the VolumeManager.",
+		Way:  "Run the operator. If one runs, its log has the cause.",
+		Run:  []string{"kubectl logs -n {system} -l app.kubernetes.io/component=operator --tail=50"}},
 }

@@ -72,7 +72,7 @@ var ready = []Entry{
 		Way:  "Start the agent again.", Off: "node",
 		Run: []string{"kubectl get pods -n {system} -o wide --field-selector spec.nodeName={node}"}},
 	{Code: "HWS405", Reason: volumesv1alpha1.ReasonDriversMissing, Level: Problem, Depth: Root, Acts: Storage,
-		Says: "A driver that an attachment of the node needs is not registered there.",
+		Says: "A driver that volumes on the node need is not registered there, so they are not mounted or unmounted.",
 		Way:  "Run the driver's node plugin on that node.",
 		Run:  []string{agentLog}},
 	{Code: "HWS406", Reason: volumesv1alpha1.ReasonVolumesFailing, Level: Problem, Depth: Direct, Acts: Storage,

@@ -23,6 +23,8 @@ const (
 	KubeletSilent     = "KubeletSilent"
 	CallTimedOut      = "DriverCallTimedOut"
 	OtherAttachment   = "AttachmentOfAnotherVolume"
+	AttachmentHeld    = "AttachmentHeld"
+	OtherFinalizer    = "FinalizerOfAnotherProgram"
 )
 
 // upstream are about what Kubernetes' own controllers and kubelets do.
@@ -95,4 +97,12 @@ var upstream = []Entry{
 			"Otherwise delete the intents for the volume on the node. Without intents, delete the attachment.",
 		Run: []string{"kubectl get volumeattachment {attachment} -o yaml",
 			"kubectl get vai -A --field-selector spec.nodeName={node}"}},
+	{Code: "HWS717", Reason: AttachmentHeld, Level: Problem, Depth: Direct, Acts: Hawser,
+		Says: "No pod and no intent uses the volume on the node, and Hawser keeps it attached: it is not released yet.",
+		Way:  "The agent of the node releases it, and the manager detaches it then. If it lasts, the node has the cause.",
+		Run:  []string{"kubectl hawser why node {node}"}},
+	{Code: "HWS718", Reason: OtherFinalizer, Level: Waiting, Depth: Root, Acts: Cluster,
+		Says: "The attachment is being deleted, and waits for a finalizer that is not that of an attacher.",
+		Way:  "The name of the finalizer leads to the program that removes it. See that it runs.",
+		Run:  []string{"kubectl get volumeattachment {attachment} -o yaml"}},
 }

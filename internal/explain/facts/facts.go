@@ -42,6 +42,7 @@ const (
 	KindVolume     = "PersistentVolume"
 	KindClass      = "StorageClass"
 	KindIntent     = "VolumeAttachmentIntent"
+	KindSet        = "VolumeAttachmentIntentSet"
 	KindState      = "NodeVolumeState"
 	KindManager    = "VolumeManager"
 	KindNode       = "Node"
@@ -104,6 +105,8 @@ type Volume struct {
 	Attachment Object[*storagev1.VolumeAttachment]
 	// Other is the PersistentVolume that the attachment to Node names, if it is not Volume: one of the same handle.
 	Other Object[*corev1.PersistentVolume]
+	// Nowhere is true if no node has the driver; read for an attachment that is being deleted.
+	Nowhere bool
 	// Elsewhere are attachments to other nodes; read if the volume is exclusive and not attached to Node.
 	Elsewhere List[storagev1.VolumeAttachment]
 	// Lock of an exclusive volume, for an intent.
@@ -147,8 +150,19 @@ type Facts struct {
 	// NodeIntents and NodePods are on the node, if a node is the subject.
 	NodeIntents List[volumesv1alpha1.VolumeAttachmentIntent]
 	NodePods    List[corev1.Pod]
-	// Users are pods that use the claim, if a claim is the subject.
+	// Persistent are the PersistentVolumes on the node whose claims no intent there names, by their names.
+	Persistent map[string]*corev1.PersistentVolume
+	// Users are pods that use the claim that is the subject, or whose volume the attachment is for, on its node.
 	Users List[corev1.Pod]
+
+	// Set is the subject, and SetIntents those that were made for it.
+	Set        Object[*volumesv1alpha1.VolumeAttachmentIntentSet]
+	SetIntents List[volumesv1alpha1.VolumeAttachmentIntent]
+
+	// OperatorLease, AgentLeases and SystemPods are in Hawser's namespace, if the VolumeManager is the subject.
+	OperatorLease Object[*coordinationv1.Lease]
+	AgentLeases   List[coordinationv1.Lease]
+	SystemPods    List[corev1.Pod]
 }
 
 // NodeOf returns what was read of a node.

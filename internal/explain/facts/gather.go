@@ -53,7 +53,7 @@ const mostHolders = 8
 // Gatherer reads the facts about one subject. It reads each object once.
 type Gatherer struct {
 	Reader Reader
-	// System is Hawser's namespace.
+	// System is Hawser's namespace. It is found if it is empty.
 	System string
 	Now    func() time.Time
 	// Progress is called with what is read next; nil for no progress.
@@ -91,6 +91,7 @@ func (g *Gatherer) begin(ctx context.Context, subject Ref) error {
 		return err
 	}
 	g.known, g.attachments = map[Ref]any{}, once(g.Reader.Attachments)
+	g.findSystem(ctx, installed)
 	g.facts = &Facts{Now: g.Now(), Subject: subject, Installed: installed, System: g.System}
 	return nil
 }
@@ -132,6 +133,9 @@ func get[T any, P interface {
 	o.Err = g.Reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, o.Value)
 	if o.Found = o.Err == nil; !o.Found {
 		o.Value = nil
+	}
+	if g.known == nil {
+		g.known = map[Ref]any{}
 	}
 	g.known[ref] = o
 	return o

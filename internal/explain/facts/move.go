@@ -64,6 +64,16 @@ func (g *Gatherer) Move(ctx context.Context, claim Ref, to string) (*Relocation,
 	return r, g.rest(ctx, r)
 }
 
+// Target reads a node where an intent goes, and the Lease of the manager.
+func (g *Gatherer) Target(ctx context.Context, node string) (*Facts, error) {
+	if err := g.begin(ctx, Ref{Kind: KindNode, Name: node}); err != nil {
+		return nil, err
+	}
+	g.node(ctx, node)
+	g.system(ctx)
+	return g.facts, ctx.Err()
+}
+
 // Drain reads what concerns a drain of a node: of the intents only, which may go to another node.
 func (g *Gatherer) Drain(ctx context.Context, node, to string) (*Relocation, error) {
 	f, err := g.Gather(ctx, Ref{Kind: KindNode, Name: node})

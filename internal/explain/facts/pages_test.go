@@ -7,6 +7,7 @@ package facts
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -60,5 +61,41 @@ func TestEveryPageOfAListIsRead(t *testing.T) {
 	nodes, _, err := g.Others(t.Context(), &states[0])
 	if err != nil || len(nodes) != 3 {
 		t.Errorf("nodes: %d, error %v; want 3", len(nodes), err)
+	}
+}
+
+// counted counts requests.
+type counted struct {
+	client.Reader
+	gets, lists int
+}
+
+func (c *counted) Get(ctx context.Context, at client.ObjectKey, into client.Object, options ...client.GetOption) error {
+	c.gets++
+	return c.Reader.Get(ctx, at, into, options...)
+}
+
+func (c *counted) List(ctx context.Context, into client.ObjectList, options ...client.ListOption) error {
+	c.lists++
+	return c.Reader.List(ctx, into, options...)
+}
+
+func TestManyPersistentVolumesAreReadAsOneList(t *testing.T) {
+	var objects []client.Object
+	var names []string
+	for i := range fewVolumes + 1 {
+		name := fmt.Sprintf("pv-%d", i)
+		names = append(names, name, name, "")
+		objects = append(objects, &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	objects = append(objects, &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "another"}})
+	r := &counted{Reader: fake.NewClientBuilder().WithScheme(controllertest.Scheme()).WithObjects(objects...).Build()}
+	g := &Gatherer{Reader: installed{r}, Now: time.Now}
+	for want, gets := range map[int]int{fewVolumes + 1: 0, 1: 1} {
+		r.gets, r.lists = 0, 0
+		if got := g.Persistent(t.Context(), names[:3*want]); len(got) != want || r.gets != gets || r.gets+r.lists != 1 {
+			t.Errorf("%d PersistentVolumes in %d gets and %d lists, want %d in one request, of which %d are gets", len(got),
+				r.gets, r.lists, want, gets)
+		}
 	}
 }

@@ -16,8 +16,8 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// Gather reads the facts about a pod, claim, PersistentVolume, intent or node. If the subject itself cannot be read
-// the error is an ErrSubject. If the context ends after that, the facts that were read come with the context's error.
+// Gather reads the facts about a subject, which is of any kind that has a case here. If it cannot be read itself, the
+// error is an ErrSubject. If the context ends after that, the facts that were read come with the context's error.
 func (g *Gatherer) Gather(ctx context.Context, subject Ref) (*Facts, error) {
 	if err := g.begin(ctx, subject); err != nil {
 		return nil, err
@@ -42,6 +42,12 @@ func (g *Gatherer) subject(ctx context.Context, ref Ref) error {
 		return g.ofVolume(ctx, ref)
 	case KindIntent:
 		return g.ofIntent(ctx, ref)
+	case KindSet:
+		return g.ofSet(ctx, ref)
+	case KindAttachment:
+		return g.ofAttachment(ctx, ref)
+	case KindManager:
+		return g.ofManager(ctx, ref)
 	default:
 		return g.ofNode(ctx, ref)
 	}
@@ -162,15 +168,7 @@ func (g *Gatherer) ofClaim(ctx context.Context, ref Ref) error {
 	}
 	g.attachment(ctx, &v)
 	g.users(ctx, &v)
-	pods, err := list[corev1.PodList](ctx, g, "pods of "+ref.Namespace, client.InNamespace(ref.Namespace))
-	g.facts.Users = List[corev1.Pod]{Err: err}
-	for i := range pods.Items {
-		for j := range pods.Items[i].Spec.Volumes {
-			if claim, ok := ClaimOf(&pods.Items[i], &pods.Items[i].Spec.Volumes[j]); ok && claim == ref.Name {
-				g.facts.Users.Items = append(g.facts.Users.Items, pods.Items[i])
-			}
-		}
-	}
+	g.podsOf(ctx, ref)
 	g.facts.Volumes = append(g.facts.Volumes, v)
 	return nil
 }
@@ -191,26 +189,30 @@ func (g *Gatherer) ofVolume(ctx context.Context, ref Ref) error {
 }
 
 func (g *Gatherer) ofIntent(ctx context.Context, ref Ref) error {
-	v := Volume{Intent: get[volumesv1alpha1.VolumeAttachmentIntent](ctx, g, ref.Kind, ref.Namespace, ref.Name)}
-	if !v.Intent.Found {
-		return v.Intent.Err
+	intent := get[volumesv1alpha1.VolumeAttachmentIntent](ctx, g, ref.Kind, ref.Namespace, ref.Name)
+	if intent.Found {
+		g.wanted(ctx, intent)
 	}
-	intent := v.Intent.Value
-	v.Node = intent.Spec.NodeName
+	return intent.Err
+}
+
+// wanted reads what an intent wants: its volume, attachment and node.
+func (g *Gatherer) wanted(ctx context.Context, o Object[*volumesv1alpha1.VolumeAttachmentIntent]) {
+	intent := o.Value
+	v := Volume{Intent: o, Node: intent.Spec.NodeName}
 	if source := intent.Spec.Volume.PersistentVolumeClaim; source != nil {
-		g.claim(ctx, &v, ref.Namespace, source.ClaimName)
+		g.claim(ctx, &v, intent.Namespace, source.ClaimName)
 	}
 	if !v.Volume.Asked() {
 		g.volume(ctx, &v, intent.Status.VolumeName) // the intent keeps to it, whatever has become of its claim
 	}
 	if source := intent.Spec.Volume.PodVolume; source != nil {
-		g.facts.Pod = get[corev1.Pod](ctx, g, KindPod, ref.Namespace, source.PodName)
+		g.facts.Pod = get[corev1.Pod](ctx, g, KindPod, intent.Namespace, source.PodName)
 	}
 	g.attachment(ctx, &v)
 	g.users(ctx, &v)
 	g.facts.Volumes = append(g.facts.Volumes, v)
 	g.node(ctx, v.Node)
-	return nil
 }
 
 // ofNode reads a node. A Node that is gone is a subject too, as long as its node state or its Lease is left.
@@ -222,6 +224,9 @@ func (g *Gatherer) ofNode(ctx context.Context, ref Ref) error {
 	}
 	if g.facts.Installed {
 		g.facts.NodeIntents = g.intents(ctx, "intents on "+ref.String(), client.MatchingFields{"spec.nodeName": ref.Name})
+	}
+	if n.State.Found {
+		g.claims(ctx, n.State.Value)
 	}
 	pods, err := list[corev1.PodList](ctx, g, "pending pods on "+ref.String(),
 		client.MatchingFields{"spec.nodeName": ref.Name, "status.phase": string(corev1.PodPending)})

@@ -9,6 +9,7 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -37,36 +38,35 @@ func (g *Gatherer) Others(ctx context.Context, state *volumesv1alpha1.NodeVolume
 	if err != nil {
 		return nil, nil, err
 	}
-	volumes := map[string]*corev1.PersistentVolume{}
-	for i := range state.Spec.Attachments {
-		name := state.Spec.Attachments[i].PersistentVolumeName
-		if pv := get[corev1.PersistentVolume](ctx, g, KindVolume, "", name); pv.Found {
-			volumes[name] = pv.Value
-		}
-	}
-	return nodes.Items, volumes, ctx.Err()
+	return nodes.Items, g.PersistentOf(ctx, []volumesv1alpha1.NodeVolumeState{*state}), ctx.Err()
 }
 
-// EventsOf reads the events of everything that a volume has to do with: PersistentVolume, claim, intents, node states.
+// EventsOf reads the events of everything that a subject has to do with: itself, PersistentVolumes, claims, some of the
+// intents, node states.
 func (g *Gatherer) EventsOf(ctx context.Context, f *Facts) map[Ref][]Event {
-	v := &f.Volumes[0]
 	events := map[Ref][]Event{}
 	read := func(ref Ref, object client.Object) {
+		if events[ref] != nil {
+			return
+		}
 		if found := g.events(ctx, ref.Namespace, object.GetUID()); len(found.Items) > 0 {
 			events[ref] = found.Items
 		}
 	}
-	if v.Volume.Found {
-		read(v.Volume.Ref, v.Volume.Value)
+	if object, _ := f.Object(); object != nil {
+		read(f.Subject, object)
 	}
-	if v.Claim.Found {
-		read(v.Claim.Ref, v.Claim.Value)
-	}
-	for i := range v.Intents.Items {
-		if i == mostHolders {
-			break
+	for i := range f.Volumes {
+		v := &f.Volumes[i]
+		if v.Volume.Found {
+			read(v.Volume.Ref, v.Volume.Value)
 		}
-		intent := &v.Intents.Items[i]
+		if v.Claim.Found {
+			read(v.Claim.Ref, v.Claim.Value)
+		}
+	}
+	intents := f.Intents()
+	for _, intent := range intents[:min(len(intents), mostHolders)] {
 		read(Ref{KindIntent, intent.Namespace, intent.Name}, intent)
 	}
 	for i := range f.Nodes {
@@ -75,4 +75,43 @@ func (g *Gatherer) EventsOf(ctx context.Context, f *Facts) map[Ref][]Event {
 		}
 	}
 	return events
+}
+
+// Object is the subject with its conditions, if it is one that Volumes and Nodes do not have.
+func (f *Facts) Object() (client.Object, []metav1.Condition) {
+	switch {
+	case f.Subject.Kind == KindSet && f.Set.Found:
+		return f.Set.Value, f.Set.Value.Status.Conditions
+	case f.Subject.Kind == KindManager && f.Manager.Found:
+		return f.Manager.Value, f.Manager.Value.Status.Conditions
+	case f.Subject.Kind == KindPod && f.Pod.Found:
+		return f.Pod.Value, nil
+	case f.Subject.Kind == KindNode:
+		if n, _ := f.NodeOf(f.Subject.Name); n.Node.Found {
+			return n.Node.Value, nil
+		}
+	}
+	return nil, nil
+}
+
+// Intents are all that were read, each once.
+func (f *Facts) Intents() []*volumesv1alpha1.VolumeAttachmentIntent {
+	lists := [][]volumesv1alpha1.VolumeAttachmentIntent{f.SetIntents.Items, f.NodeIntents.Items, f.PodIntents.Items}
+	for i := range f.Volumes {
+		lists = append(lists, f.Volumes[i].Intents.Items)
+		if f.Volumes[i].Intent.Found {
+			lists = append(lists, []volumesv1alpha1.VolumeAttachmentIntent{*f.Volumes[i].Intent.Value})
+		}
+	}
+	var all []*volumesv1alpha1.VolumeAttachmentIntent
+	known := map[string]bool{}
+	for _, list := range lists {
+		for i := range list {
+			if key := Key(&list[i]); !known[key] {
+				known[key] = true
+				all = append(all, &list[i])
+			}
+		}
+	}
+	return all
 }

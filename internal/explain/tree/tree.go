@@ -3,7 +3,9 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-package survey
+// Package tree shows an object with what hangs on it: a volume, claim or attachment with its nodes, a node with its
+// volumes, a set with its intents, a VolumeManager with its workloads. It is pure.
+package tree
 
 import (
 	"fmt"
@@ -11,6 +13,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+
+	storagev1 "k8s.io/api/storage/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/explain/facts"
@@ -25,35 +29,88 @@ type Branch struct {
 
 func (b *Branch) add(child Branch) { b.Children = append(b.Children, child) }
 
-// Tree shows a PersistentVolume with its claim, lock and nodes, or a node with its volumes.
-func Tree(f *facts.Facts) Branch {
-	if f.Subject.Kind == facts.KindNode {
+// Of shows the subject of the facts.
+func Of(f *facts.Facts) Branch {
+	switch f.Subject.Kind {
+	case facts.KindNode:
 		return nodeTree(f)
+	case facts.KindSet:
+		return setTree(f)
+	case facts.KindAttachment:
+		return attachmentTree(f)
+	case facts.KindManager:
+		return managerTree(f)
+	case facts.KindVolume:
+		return volumeTree(f, &f.Volumes[0])
+	default:
+		return userTree(f)
 	}
-	return volumeTree(f)
 }
 
-func volumeTree(f *facts.Facts) Branch {
-	v := &f.Volumes[0]
+// userTree shows a pod, claim or intent with its volumes.
+func userTree(f *facts.Facts) Branch {
+	root := Branch{Object: f.Subject.String()}
+	for i := range f.Volumes {
+		v := &f.Volumes[i]
+		switch {
+		case v.Claim.Ref == f.Subject:
+			root.Text = claimText(v)
+		case v.Intent.Ref == f.Subject:
+			root = intentBranch(v.Intent.Value)
+		}
+		if v.Volume.Asked() {
+			root.add(volumeTree(f, v))
+		} else {
+			root.add(Branch{Object: v.Claim.Ref.String(), Text: claimText(v)})
+		}
+	}
+	if f.Subject.Kind == facts.KindPod {
+		root.Text = strings.TrimSpace(string(f.Pod.Value.Status.Phase) + " " + on(f.Pod.Value.Spec.NodeName))
+	}
+	return root
+}
+
+func on(node string) string {
+	if node == "" {
+		return "on no node"
+	}
+	return "on node " + node
+}
+
+func claimText(v *facts.Volume) string {
+	switch {
+	case v.Claim.Found:
+		return string(v.Claim.Value.Status.Phase)
+	case facts.Absent(v.Claim.Err):
+		return "does not exist"
+	}
+	return "not read"
+}
+
+func volumeTree(f *facts.Facts, v *facts.Volume) Branch {
+	root := volumeBranch(v)
+	if v.Lock.Value.Holder != "" {
+		root.add(Branch{Object: "lock", Text: "node " + v.Lock.Value.Holder + " since " + v.Lock.Value.Since})
+	}
+	for _, node := range nodesOf(v) {
+		root.add(volumeOnNode(f, v, node))
+	}
+	return root
+}
+
+// volumeBranch is a PersistentVolume with its claim.
+func volumeBranch(v *facts.Volume) Branch {
 	root := Branch{Object: v.Volume.Ref.String()}
 	if v.Volume.Found {
 		pv := v.Volume.Value
 		capacity := pv.Spec.Capacity["storage"]
 		root.Text = fmt.Sprintf("%s, %s, %s, driver %s", pv.Status.Phase, capacity.String(),
 			modes(pv.Spec.AccessModes), v.Driver)
+	} else if facts.Absent(v.Volume.Err) {
+		root.Text = "does not exist"
 	}
 	if v.Claim.Asked() {
-		text := "does not exist"
-		if v.Claim.Found {
-			text = string(v.Claim.Value.Status.Phase)
-		}
-		root.add(Branch{Object: v.Claim.Ref.String(), Text: text})
-	}
-	if v.Lock.Value.Holder != "" {
-		root.add(Branch{Object: "lock", Text: "node " + v.Lock.Value.Holder + " since " + v.Lock.Value.Since})
-	}
-	for _, node := range nodesOf(v) {
-		root.add(volumeOnNode(f, v, node))
+		root.add(Branch{Object: v.Claim.Ref.String(), Text: claimText(v)})
 	}
 	return root
 }
@@ -66,11 +123,19 @@ func modes[T ~string](list []T) string {
 	return strings.Join(names, "+")
 }
 
+// attachmentsOf are the attachments of a volume: to the node where it is wanted, and to others.
+func attachmentsOf(v *facts.Volume) []storagev1.VolumeAttachment {
+	if !v.Attachment.Found {
+		return v.Elsewhere.Items
+	}
+	return append([]storagev1.VolumeAttachment{*v.Attachment.Value}, v.Elsewhere.Items...)
+}
+
 // nodesOf are the nodes where a volume is attached, locked or wanted.
 func nodesOf(v *facts.Volume) []string {
 	var nodes []string
-	for i := range v.Elsewhere.Items {
-		nodes = append(nodes, v.Elsewhere.Items[i].Spec.NodeName)
+	for _, va := range attachmentsOf(v) {
+		nodes = append(nodes, va.Spec.NodeName)
 	}
 	for i := range v.Intents.Items {
 		nodes = append(nodes, v.Intents.Items[i].Spec.NodeName)
@@ -81,25 +146,27 @@ func nodesOf(v *facts.Volume) []string {
 
 func volumeOnNode(f *facts.Facts, v *facts.Volume, node string) Branch {
 	branch := Branch{Object: "Node " + node}
-	for i := range v.Elsewhere.Items {
-		va := &v.Elsewhere.Items[i]
+	for _, va := range attachmentsOf(v) {
 		if va.Spec.NodeName == node {
-			text := "not attached"
-			if va.Status.Attached {
-				text = "attached"
-			}
-			branch.add(Branch{Object: facts.KindAttachment + " " + va.Name, Text: text})
+			branch.add(Branch{Object: facts.KindAttachment + " " + va.Name, Text: attachmentText(&va)})
 		}
 	}
+	branch.Children = append(branch.Children, onNode(f, v, node)...)
+	return branch
+}
+
+// onNode are the parts of a volume in the node state, and its intents on the node.
+func onNode(f *facts.Facts, v *facts.Volume, node string) []Branch {
+	var branches []Branch
 	if n, known := f.NodeOf(node); known && n.State.Found {
-		branch.Children = append(branch.Children, parts(n.State.Value, v.UniqueName)...)
+		branches = parts(n.State.Value, v.UniqueName)
 	}
 	for i := range v.Intents.Items {
 		if intent := &v.Intents.Items[i]; intent.Spec.NodeName == node {
-			branch.add(intentBranch(intent))
+			branches = append(branches, intentBranch(intent))
 		}
 	}
-	return branch
+	return branches
 }
 
 func intentBranch(intent *volumesv1alpha1.VolumeAttachmentIntent) Branch {
@@ -160,50 +227,4 @@ func lineBranches(l *volumesv1alpha1.NodeVolume) []Branch {
 		branches = append(branches, Branch{Object: "published", Text: fmt.Sprintf("%d more, which are not listed", more)})
 	}
 	return branches
-}
-
-// ofClaim names the claim by which intents on a node use a volume.
-func ofClaim(intents []volumesv1alpha1.VolumeAttachmentIntent, volumeName string) string {
-	for i := range intents {
-		source := intents[i].Spec.Volume.PersistentVolumeClaim
-		if source != nil && intents[i].Status.UniqueVolumeName == volumeName {
-			return "claim " + intents[i].Namespace + "/" + source.ClaimName
-		}
-	}
-	return ""
-}
-
-// nodeTree shows every volume that is attached to the node or in use there, and the intents that wait.
-func nodeTree(f *facts.Facts) Branch {
-	n, _ := f.NodeOf(f.Subject.Name)
-	root := Branch{Object: f.Subject.String()}
-	if !n.State.Found {
-		root.Text = "no node state"
-		return root
-	}
-	var names []string
-	for i := range n.State.Value.Spec.Attachments {
-		names = append(names, n.State.Value.Spec.Attachments[i].VolumeName)
-	}
-	for i := range n.State.Value.Status.Volumes {
-		names = append(names, n.State.Value.Status.Volumes[i].VolumeName)
-	}
-	slices.Sort(names)
-	names = slices.Compact(names)
-	root.Text = fmt.Sprintf("%d volumes", len(names))
-	for _, name := range names {
-		branch := Branch{Object: name, Children: parts(n.State.Value, name), Text: ofClaim(f.NodeIntents.Items, name)}
-		for i := range f.NodeIntents.Items {
-			if intent := &f.NodeIntents.Items[i]; intent.Status.UniqueVolumeName == name {
-				branch.add(intentBranch(intent))
-			}
-		}
-		root.add(branch)
-	}
-	for i := range f.NodeIntents.Items {
-		if intent := &f.NodeIntents.Items[i]; !slices.Contains(names, intent.Status.UniqueVolumeName) {
-			root.add(intentBranch(intent))
-		}
-	}
-	return root
 }

@@ -1,0 +1,70 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package facts
+
+import (
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// ofAttachment reads a VolumeAttachment, whoever made it: its volume and node, and what uses the volume there.
+func (g *Gatherer) ofAttachment(ctx context.Context, ref Ref) error {
+	v := Volume{Attachment: get[storagev1.VolumeAttachment](ctx, g, ref.Kind, "", ref.Name)}
+	if !v.Attachment.Found {
+		return v.Attachment.Err
+	}
+	va := v.Attachment.Value
+	v.Node = va.Spec.NodeName
+	g.volume(ctx, &v, ptr.Deref(va.Spec.Source.PersistentVolumeName, ""))
+	if v.Driver == "" {
+		v.Driver = va.Spec.Attacher
+		v.CSIDriver = get[storagev1.CSIDriver](ctx, g, KindCSIDriver, "", v.Driver)
+	}
+	if v.Volume.Found && v.Volume.Value.Spec.ClaimRef != nil {
+		claim := v.Volume.Value.Spec.ClaimRef
+		v.Claim = get[corev1.PersistentVolumeClaim](ctx, g, KindClaim, claim.Namespace, claim.Name)
+		g.podsOf(ctx, v.Claim.Ref, client.MatchingFields{"spec.nodeName": v.Node})
+	}
+	if v.Exclusive {
+		g.elsewhere(ctx, &v)
+	}
+	g.users(ctx, &v)
+	g.node(ctx, v.Node)
+	if va.DeletionTimestamp != nil && Absent(v.CSIDriver.Err) {
+		g.drivers(ctx, &v)
+	}
+	g.facts.Volumes = append(g.facts.Volumes, v)
+	return nil
+}
+
+// drivers reads whether any node has the driver of a volume.
+func (g *Gatherer) drivers(ctx context.Context, v *Volume) {
+	nodes, err := list[storagev1.CSINodeList](ctx, g, "CSINodes")
+	v.Nowhere = err == nil && !slices.ContainsFunc(nodes.Items, func(n storagev1.CSINode) bool {
+		return slices.ContainsFunc(n.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == v.Driver })
+	})
+}
+
+// podsOf reads the pods that use a claim.
+func (g *Gatherer) podsOf(ctx context.Context, claim Ref, options ...client.ListOption) {
+	pods, err := list[corev1.PodList](ctx, g, "pods of "+claim.String(),
+		append(options, client.InNamespace(claim.Namespace))...)
+	g.facts.Users = List[corev1.Pod]{Err: err}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+			name, ok := ClaimOf(pod, &v)
+			return ok && name == claim.Name
+		}) {
+			g.facts.Users.Items = append(g.facts.Users.Items, *pod)
+		}
+	}
+}
