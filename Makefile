@@ -138,7 +138,7 @@ test: packages
 endif
 
 .PHONY: test-long
-test-long: packages control-plane ## Run what takes long: all explorations, 1,000 seeds of the simulation, and outages of the API server.
+test-long: packages control-plane ## Run what takes long: all explorations, 1,000 seeds of the simulation, outages of the API server, and the commands of the documentation.
 	KUBEBUILDER_ASSETS="$(ASSETS)" hack/test.sh --long
 
 .PHONY: test-race

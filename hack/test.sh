@@ -7,7 +7,8 @@
 # OUT fails the run.
 #
 #   hack/test.sh [PACKAGE ...]         default: every package; of the explorations and the simulation a part
-#   hack/test.sh --long                the explorations and the simulation in full, and the outages of the API server
+#   hack/test.sh --long                the explorations and the simulation in full, outages of the API server, and the
+#                                      commands of the documentation
 #   hack/test.sh --race                the race detector in the programs as a whole
 #   hack/test.sh --kubernetes 1.35     the packages that start an API server, with that of .cache/bin-1.35
 set -uo pipefail
@@ -86,7 +87,7 @@ packages() {
 	local failed=0 test listed plainly raced running=()
 	run "$top" "${whole[@]}" &
 	running+=($!)
-	listed=$(cd "$top" && go list ./... | grep -v -E '/test/(e2e|manager|simulation)$|/internal/(handshake|agent)$')
+	listed=$(cd "$top" && go list ./... | grep -v -E '/test/(docs|e2e|manager|simulation)$|/internal/(handshake|agent)$')
 	mapfile -t plainly < <(grep -E "$plain" <<<"$listed")
 	mapfile -t raced < <(grep -v -E "$plain" <<<"$listed")
 	run "$top" "${plainly[@]}" &
@@ -115,6 +116,8 @@ tests() {
 		run "$top" -race -count=1 -run "$outages" ./test/e2e &
 		running+=($!)
 		run "$top" -race -skip "$crashes" ./test/simulation &
+		running+=($!)
+		run "$top" ./test/docs &
 		running+=($!)
 	elif [[ $race ]]; then
 		run "$top" -race "${whole[@]}"

@@ -26,7 +26,8 @@ func newPreflight(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use: "preflight", Short: "Find what is in the way of an installation of Hawser", Args: cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
-		Long: "Find what is in the way of an installation of Hawser in this cluster, and what Hawser gives for each of its\n" +
+		Long: "Find what is in the way of an installation of Hawser in this cluster, and what Hawser gives for each of " +
+			"its\n" +
 			"drivers. It reads once, and asks the API server for dry runs, which change nothing. Exit code 1: something is\n" +
 			"BLOCKED.",
 		Example: "  kubectl hawser preflight\n" +
@@ -79,7 +80,8 @@ func preflightText(r *preflight.Report, colored, wide bool) string {
 	if len(r.InitialSpec) > 0 {
 		// It cannot fail: the values are strings.
 		spec, _ := json.Marshal(r.InitialSpec)
-		w.printf("\nFor these warnings set INITIAL_SPEC in the overlay (docs/install.md, \"The first VolumeManager\"): %s\n", spec)
+		w.printf("\nFor these warnings set INITIAL_SPEC in the overlay (docs/install.md, \"The first VolumeManager\"): %s\n",
+			spec)
 	}
 	w.printf("\nNext: %s\n", r.Next)
 	return w.String()

@@ -92,7 +92,8 @@ func states(r *preflight.Report) map[string]string {
 // fine is what a cluster of a test has: its API server listens on any port.
 func fine() map[string]string {
 	all := map[string]string{"port of the API server": "WARN HWS953"}
-	for _, name := range []string{"Kubernetes version", "API kinds", "admission policies", "your rights", "privileged pods",
+	for _, name := range []string{"Kubernetes version", "API kinds", "admission policies", "your rights",
+		"privileged pods",
 		"nodes", "ports of the nodes", "kubelet directory", "attach/detach controller", "SELinux", "drivers"} {
 		all[name] = "OK"
 	}
@@ -116,7 +117,8 @@ func TestPreflightOnARealAPIServer(t *testing.T) {
 		t.Errorf("the report is %+v, want kubeadm, nothing left out, networkPolicy None and one driver", report)
 	}
 	stdout, stderr, exit := run(t, config, "preflight")
-	for _, want := range []string{"(kubeadm), 1 node.", "0 blocked, 1 warning, 11 OK.", "WARN    HWS953 port of the API server",
+	for _, want := range []string{"(kubeadm), 1 node.", "0 blocked, 1 warning, 11 OK.",
+		"WARN    HWS953 port of the API server",
 		"OK             your rights:", "DRIVER", `INITIAL_SPEC`, `{"networkPolicy":"None"}`, "\nNext: kubectl apply -k ."} {
 		if exit != Fine || !strings.Contains(stdout, want) {
 			t.Errorf("exit code %d, want %d and %q; stderr %q, stdout:\n%s", exit, Fine, want, stderr, stdout)

@@ -62,8 +62,8 @@ func (p Protocol) MayDropForeign(n Node) Guard {
 	return p.refuse(GuardSameMachine, n.machineDeclaredGone())
 }
 
-// machineDeclaredGone reports whether an administrator has ended what another machine uses. A use that names no attachment belongs
-// to the entry.
+// machineDeclaredGone reports whether an administrator has ended what another machine uses. A use that names no
+// attachment belongs to the entry.
 func (n Node) machineDeclaredGone() bool {
 	uid := n.Use.UID
 	if uid == "" {

@@ -3,8 +3,8 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package pages reads lists of a cluster: each in pages, several at once. Of each object it keeps what its caller needs.
-// A list that cannot be read keeps its error, and the others are read all the same.
+// Package pages reads lists of a cluster: each in pages, several at once. Of each object it keeps what its
+// caller needs. A list that cannot be read keeps its error, and the others are read all the same.
 package pages
 
 import (

@@ -45,7 +45,8 @@ func (d *distribution) mode(x *examination) AttachMode {
 	}
 	flags := x.flags("kube-controller-manager", "controllers")
 	if slices.ContainsFunc(flags, func(f flag) bool { return !enabled(f.value) }) {
-		return AttachMode{Mode: "Replace", Replace: true, Text: "The attach/detach controller is off. For Coexist turn it on " +
+		return AttachMode{Mode: "Replace", Replace: true, Text: "The attach/detach controller is off. For Coexist " +
+			"turn it on " +
 			"in " + d.flag}
 	}
 	value := d.list
@@ -61,7 +62,8 @@ func (d *distribution) mode(x *examination) AttachMode {
 	if value != "" {
 		how = "set --controllers=" + value + "," + off
 	}
-	return AttachMode{Mode: "Coexist", Replace: true, Text: "Coexist needs no change. For Replace " + how + " in " + d.flag}
+	return AttachMode{Mode: "Coexist", Replace: true,
+		Text: "Coexist needs no change. For Replace " + how + " in " + d.flag}
 }
 
 // enabled reports whether a value of --controllers lets the attach/detach controller run, as kube-controller-manager

@@ -102,7 +102,10 @@ func (f *Facts) provided(prefix string) bool {
 
 // byKubeadm goes by the annotation of its Nodes, which newer versions leave out, and that of its API servers.
 func (f *Facts) byKubeadm() bool {
-	const node, pod = "kubeadm.alpha.kubernetes.io/cri-socket", "kubeadm.kubernetes.io/kube-apiserver.advertise-address.endpoint"
+	const (
+		node = "kubeadm.alpha.kubernetes.io/cri-socket"
+		pod  = "kubeadm.kubernetes.io/kube-apiserver.advertise-address.endpoint"
+	)
 	return f.node(func(n *corev1.Node) bool { return n.Annotations[node] != "" }) ||
 		slices.ContainsFunc(f.ControlPlane.Items, func(p *corev1.Pod) bool { return p.Annotations[pod] != "" })
 }

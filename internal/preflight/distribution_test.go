@@ -50,7 +50,8 @@ func TestEachDistributionIsRecognisedAndItsFlagIsNamed(t *testing.T) {
 			return pod
 		}()), true, []string{"bootstrapsigner"}},
 		{"k3s", on("v1.36.2+k3s1", label("node.kubernetes.io/instance-type", "k3s")), true,
-			[]string{"add -persistentvolume-attach-detach-controller to the value", "kube-controller-manager-arg in /etc/rancher/k3s/config.yaml", "restart k3s"}},
+			[]string{"add -persistentvolume-attach-detach-controller to the value",
+				"kube-controller-manager-arg in /etc/rancher/k3s/config.yaml", "restart k3s"}},
 		{"RKE2", on("v1.36.2+rke2r1", nil, static("kube-controller-manager",
 			"--controllers=*,tokencleaner,-service,-route,-cloud-node-lifecycle")), true,
 			[]string{"-cloud-node-lifecycle,-persistentvolume-attach-detach-controller", "/etc/rancher/rke2/config.yaml"}},
@@ -113,7 +114,8 @@ func TestAValueOfControllersIsReadAsTheControllerManagerReadsIt(t *testing.T) {
 			t.Errorf("--controllers=%s: enabled %t, want %t", value, got, want)
 		}
 	}
-	for _, words := range [][]string{{"--controllers=a,b"}, {"--controllers", "a,b"}, {"--controllers=a", "--controllers=b"}} {
+	for _, words := range [][]string{{"--controllers=a,b"}, {"--controllers", "a,b"},
+		{"--controllers=a", "--controllers=b"}} {
 		if got := valueOf(words, "--controllers"); got != "a,b" {
 			t.Errorf("the value in %q is %q, want a,b", words, got)
 		}

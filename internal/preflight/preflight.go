@@ -118,7 +118,8 @@ var checks = []check{
 func Examine(f *Facts, now time.Time) *Report {
 	x := &examination{Facts: f, now: now, errs: maps.Clone(f.errors()), lacking: map[string][]string{}}
 	x.distribution = distributionOf(f)
-	x.report = &Report{Version: version.Version, Namespace: f.System, Kubernetes: f.Version, Nodes: count(f.Nodes.Items, f.Nodes.Err),
+	x.report = &Report{Version: version.Version, Namespace: f.System, Kubernetes: f.Version,
+		Nodes:        count(f.Nodes.Items, f.Nodes.Err),
 		Distribution: x.distribution.Name, Installed: f.Installed, InstalledVersion: f.InstalledVersion,
 		Checks: []Check{}, Drivers: []Driver{}, InitialSpec: map[string]any{}, Time: now}
 	for _, k := range checks {

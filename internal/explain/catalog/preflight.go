@@ -66,13 +66,15 @@ var preflight = []Entry{
 		Run:  []string{"kubectl get validatingwebhookconfigurations,validatingadmissionpolicies"}},
 	{Code: "HWS949", Reason: NamespaceRestricted, Level: Note, Depth: Direct, Acts: Cluster,
 		Says: "Pod Security refuses privileged pods in Hawser's namespace, as long as its label is as it is.",
-		Way: "An overlay that contains the namespace sets the label. For OLM, or where the overlay leaves the namespace out, " +
+		Way: "An overlay that contains the namespace sets the label. For OLM, or where the overlay leaves the " +
+			"namespace out, " +
 			"set it before.",
 		Run: []string{"kubectl label namespace {system} pod-security.kubernetes.io/enforce=privileged --overwrite"}},
 	{Code: "HWS950", Reason: NamespaceRefused, Level: Problem, Depth: Root, Acts: Cluster,
 		Says: "The API server refuses, in a dry run, the namespace of Hawser with the label for privileged pods.",
-		Way:  "The message names what refuses it. Exempt Hawser's namespace there, or let an account that it admits create the namespace.",
-		Run:  []string{"kubectl get validatingwebhookconfigurations,validatingadmissionpolicies"}},
+		Way: "The message names what refuses it. Exempt Hawser's namespace there, or let an account that it admits create " +
+			"the namespace.",
+		Run: []string{"kubectl get validatingwebhookconfigurations,validatingadmissionpolicies"}},
 	{Code: "HWS951", Reason: RightsMissing, Level: Problem, Depth: Root, Acts: Cluster,
 		Says: "You may not create what config/default contains.",
 		Way:  "Let a cluster administrator install Hawser, as a rule an account with the role cluster-admin."},
@@ -101,7 +103,8 @@ var preflight = []Entry{
 	{Code: "HWS957", Reason: KubeletAttaches, Level: Note, Depth: Direct, Acts: OnNode,
 		Says: "The kubelet of the node does not leave attaching to a controller: its Node lacks the annotation " +
 			"volumes.kubernetes.io/controller-managed-attach-detach.",
-		Way: "Set enableControllerAttachDetach: true in the configuration of the kubelet. Neither mode attaches volumes for " +
+		Way: "Set enableControllerAttachDetach: true in the configuration of the kubelet. Neither mode attaches " +
+			"volumes for " +
 			"the pods of such a node.",
 		Run: []string{"kubectl get node {node} -o jsonpath='{.metadata.annotations}'"}},
 	{Code: "HWS958", Reason: SELinuxLimits, Level: Note, Depth: Direct, Acts: Storage,
@@ -112,7 +115,8 @@ var preflight = []Entry{
 		Run: []string{"kubectl get csidrivers -o custom-columns=NAME:.metadata.name,SELINUXMOUNT:.spec.seLinuxMount"}},
 	{Code: "HWS959", Reason: DriverLimits, Level: Note, Depth: Direct, Acts: Storage,
 		Says: "The CSIDriver asks for more than Hawser gives for an intent.",
-		Way: "Use volumes of this driver in pods through claims. Try an intent before you rely on it: the driver may refuse " +
+		Way: "Use volumes of this driver in pods through claims. Try an intent before you rely on it: the driver may " +
+			"refuse " +
 			"to publish, or may publish with less.",
 		Run: []string{"kubectl get csidriver {driver} -o yaml"}},
 	{Code: "HWS960", Reason: AttacherNotSeen, Level: Note, Depth: Direct, Acts: Storage,
