@@ -65,6 +65,8 @@ type Options struct {
 	Machines bool
 	// DriverArgs are added to the loop driver's.
 	DriverArgs []string
+	// ArgsOfDriver are added to those of one node's plugin of the driver.
+	ArgsOfDriver map[string][]string
 	// Bin is the directory of the programs; empty means the repository's bin.
 	Bin string
 }
