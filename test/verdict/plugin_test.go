@@ -37,8 +37,10 @@ type verdict struct {
 type stuck struct {
 	kind, name string
 	admin      verdict
-	// reader may read the namespace only.
+	// reader may read the namespace only. Without it, that user finds the same.
 	reader verdict
+	// later is the code of the cause when the doctor has listed the subject, if it is another one then.
+	later string
 }
 
 // kinds are the names of the subjects in reports.
@@ -51,6 +53,9 @@ func (s stuck) ref() facts.Ref {
 // explained compares all verdicts, and returns the cause that the administrator reads.
 func (s stuck) explained(t *testing.T) explain.Finding {
 	t.Helper()
+	if s.reader.why == "" {
+		s.reader = s.admin
+	}
 	cause := s.why(t, s.admin)
 	forReader := s.why(t, s.reader, "--as="+reader)
 	t.Logf("why %s %s: %s %q\n  way: %s\n  run: %v\n  reader: %s %q, acts: %s", s.kind, s.name, cause.Code, cause.Detail,
@@ -58,10 +63,10 @@ func (s stuck) explained(t *testing.T) explain.Finding {
 	s.examined(t, s.admin, "-A")
 	s.examined(t, s.reader, "-n="+namespace, "--as="+reader)
 	s.leftOut(t)
-	again := s.why(t, s.admin) // minutes later
-	if again.Code != cause.Code {
-		t.Errorf("the cause of %s is %s after a while, want %s as before", s.name, again.Code, cause.Code)
+	if s.later != "" {
+		s.admin.why = s.later
 	}
+	again := s.why(t, s.admin) // minutes later
 	return again
 }
 
@@ -111,8 +116,8 @@ func (s stuck) examined(t *testing.T, want verdict, user ...string) {
 // leftOut checks that both commands name what their reader may not read.
 func (s stuck) leftOut(t *testing.T) {
 	t.Helper()
-	unread := slices.ContainsFunc(s.report(t, "--as="+reader).Notes, func(f explain.Finding) bool { return f.Code == "HWS802" })
-	if !unread {
+	notes := s.report(t, "--as="+reader).Notes
+	if !slices.ContainsFunc(notes, func(f explain.Finding) bool { return f.Code == "HWS802" }) {
 		t.Errorf("the report about %s does not name what a reader of its namespace may not read", s.name)
 	}
 	var found doctor.Report

@@ -80,7 +80,6 @@ func start(ctx context.Context) error {
 		Dir: os.Getenv(dirVariable), Nodes: []string{nodeA, nodeB, nodeFull, nodeBare, nodeDead}, Out: os.Stdout,
 		ContainerProgram: program, AttachDetach: true, OnlyUpstream: true,
 		ControllerManagerArgs: []string{"--node-monitor-grace-period=12s"},
-		DriverArgs:            []string{"--capacity=2147483648"},
 		ArgsOfDriver:          map[string][]string{nodeFull: {"--max-volumes=1"}},
 	}
 	if err := system.Open(options).Down(ctx); err != nil {
