@@ -172,6 +172,12 @@ test-alerts: control-plane $(KUBE_STATE_METRICS) ## Make alerts fire and resolve
 	@hack/setup-packages.sh --monitoring
 	HAWSER_TEST_ALERTS=$(DIR)-alerts go test -v -count=1 -timeout 25m ./test/alerts
 
+.PHONY: test-verdict
+test-verdict: programs ## Break what pods and claims need in a cluster without Hawser, and do what the plugin advises (root, Linux).
+	@hack/setup-packages.sh --containers
+	@hack/build-control-plane.sh kubelet containerd containerd-shim-runc-v2 ctr
+	HAWSER_TEST_VERDICT=$(DIR)-verdict go test -v -count=1 -timeout 40m -parallel 12 ./test/verdict
+
 .PHONY: test-upgrade
 test-upgrade: control-plane ## Upgrade from FROM (a revision, by default the one before) and back, with volumes in use (root, Linux).
 	@hack/setup-packages.sh --containers

@@ -53,7 +53,7 @@ var checks = []check{
 		needs: []string{volumes, claims}},
 	{about: "claims that are being deleted", run: deletedClaims, needs: []string{claims, pods, intents}},
 	{about: "claims that count as unused", run: countedUnused, needs: []string{claims, intents}},
-	{about: "expansions", run: expansions, needs: []string{claims, pods, intents}},
+	{about: "expansions", run: expansions, needs: []string{claims, pods, intents}, helps: []string{KindEvent}},
 	{about: "SELinux labels", run: selinuxConflicts, needs: []string{drivers, volumes, pods}},
 	{about: "the manager and the installation", run: managers, needs: []string{leases, facts.KindManager}},
 	{about: "admission policies", run: policies, needs: []string{KindPolicy}},

@@ -94,8 +94,7 @@ func (x *examination) expansion(claim *corev1.PersistentVolumeClaim) {
 	f := about{severity: Risk, object: refOf(facts.KindClaim, claim), group: class,
 		places: map[string]string{"class": class},
 		detail: fmt.Sprintf("%s asked, %s there", asked.String(), has.String())}
-	failed := resizeCondition(claim, corev1.PersistentVolumeClaimControllerResizeError,
-		corev1.PersistentVolumeClaimNodeResizeError)
+	failed, failedSince := explain.ResizeError(claim, facts.Events(x.events[string(claim.UID)]))
 	begun := resizeCondition(claim, corev1.PersistentVolumeClaimFileSystemResizePending,
 		corev1.PersistentVolumeClaimResizing)
 	age := resizeTakes
@@ -103,10 +102,10 @@ func (x *examination) expansion(claim *corev1.PersistentVolumeClaim) {
 	case status == corev1.PersistentVolumeClaimControllerResizeInfeasible ||
 		status == corev1.PersistentVolumeClaimNodeResizeInfeasible:
 		f.reason, f.since, age = catalog.ResizeInfeasible, begun.LastTransitionTime.Time, settles
-		f.detail += ": " + string(status) + suffix(failed.Message)
-	case failed.Status == corev1.ConditionTrue:
-		f.reason, f.since, age = catalog.ResizeFailed, failed.LastTransitionTime.Time, settles
-		f.detail += suffix(failed.Message)
+		f.detail += ": " + string(status) + suffix(failed)
+	case failed != "":
+		f.reason, f.since, age = catalog.ResizeFailed, failedSince, settles
+		f.detail += suffix(failed)
 	case begun.Status == corev1.ConditionTrue:
 		onNode := begun.Type == corev1.PersistentVolumeClaimFileSystemResizePending ||
 			status == corev1.PersistentVolumeClaimNodeResizePending

@@ -102,7 +102,7 @@ func (w *claims) boundClaim(v *facts.Volume, claim *corev1.PersistentVolumeClaim
 		}
 		w.find(about{object: ref, reason: reason, level: level, since: claim.DeletionTimestamp.Time})
 	}
-	w.resize(claim, ref)
+	w.resize(v, claim, ref)
 	w.countedUnused(v, claim, ref)
 }
 
@@ -123,7 +123,7 @@ func (w *claims) countedUnused(v *facts.Volume, claim *corev1.PersistentVolumeCl
 }
 
 // resize reports an expansion of the claim. It does not keep a pod from starting.
-func (w *claims) resize(claim *corev1.PersistentVolumeClaim, ref facts.Ref) {
+func (w *claims) resize(v *facts.Volume, claim *corev1.PersistentVolumeClaim, ref facts.Ref) {
 	level := catalog.Note
 	if w.f.Subject == ref {
 		level = ""
@@ -133,7 +133,11 @@ func (w *claims) resize(claim *corev1.PersistentVolumeClaim, ref facts.Ref) {
 		case corev1.PersistentVolumeClaimControllerResizeInfeasible, corev1.PersistentVolumeClaimNodeResizeInfeasible:
 			w.find(about{object: ref, reason: catalog.ResizeInfeasible, level: level, detail: string(status)})
 		default:
-			w.find(about{object: ref, reason: catalog.ResizePending, level: level, detail: string(status)})
+			a := about{object: ref, reason: catalog.ResizePending, level: level, detail: string(status)}
+			if text, since := ResizeError(claim, v.ClaimEvents.Items); text != "" {
+				a.reason, a.detail, a.since = catalog.ResizeFailed, text, since
+			}
+			w.find(a)
 		}
 	}
 }

@@ -30,17 +30,21 @@ func signs(pairs ...string) []sign {
 
 // mountSigns are for events of the attach/detach controller and the kubelet. The first that matches counts.
 var mountSigns = signs(
-	`Multi-Attach error`, catalog.MultiAttach,
+	`Multi-Attach error|Waiting for detach for volume`, catalog.MultiAttach, // up to 1.36, from 1.37 on
 	`not found in the list of registered CSI drivers`, volumesv1alpha1.ReasonDriverNotFound,
 	`does not contain driver|no CSIDriver|CSINode .* not found`, volumesv1alpha1.ReasonDriverNotInstalled,
 	`(configmap|secret)s? "[^"]+" not found|references non-existent (config|secret) key|object "[^"]+" not registered`,
 	catalog.PodMissingObject,
+	`PVC is not bound`, catalog.PodUnboundClaims,
 	`unmounted volumes=`, catalog.MountWaits,
 	`volume attachment limit|max(imum)? (number of )?volumes|ResourceExhausted`, volumesv1alpha1.ReasonNodeLimitReached,
 	`DeadlineExceeded|context deadline exceeded|operation with the given .* already exists`, catalog.CallTimedOut,
 	`unknown filesystem type`, volumesv1alpha1.ReasonUnknownFSType,
 	`executable file not found`, volumesv1alpha1.ReasonFormatToolMissing,
 )
+
+// classGone is what the controller of claims reports of a class that does not exist.
+var classGone = regexp.MustCompile(`storageclass\.storage\.k8s\.io "[^"]+" not found`)
 
 // attachSigns are for what an attacher reports before it calls its driver. The first that matches counts.
 var attachSigns = signs(
@@ -120,6 +124,9 @@ func schedulerReasons(message string) []string {
 func claimReason(e facts.Event) string {
 	switch e.Reason {
 	case "ProvisioningFailed":
+		if classGone.MatchString(e.Message) {
+			return catalog.ClassMissing
+		}
 		return catalog.ProvisioningFailed
 	case "FailedBinding":
 		if strings.Contains(e.Message, "no storage class is set") {

@@ -148,6 +148,7 @@ func Explain(f *facts.Facts) *Report {
 // conclude sorts the findings, the cause first, and writes the verdict.
 func (b *builder) conclude() {
 	r := b.report
+	b.symptomsLast()
 	slices.SortStableFunc(r.Findings, func(a, b Finding) int {
 		return cmp.Or(cmp.Compare(rank(b.Level), rank(a.Level)), cmp.Compare(b.depth, a.depth))
 	})
@@ -162,6 +163,25 @@ func (b *builder) conclude() {
 	r.Verdict = cause.Says
 	if cause.Object != r.Subject {
 		r.Verdict = cause.Object.String() + ": " + cause.Says
+	}
+}
+
+// symptoms are what events and the scheduler report of a wait without its cause. They are older than the objects.
+var symptoms = map[string]bool{catalog.MountWaits: true, catalog.PodUnboundClaims: true, catalog.AttachEvent: true,
+	catalog.MultiAttach: true}
+
+// symptomsLast lets what an object shows be the cause, a component that works on it too.
+func (b *builder) symptomsLast() {
+	findings := b.report.Findings
+	if !slices.ContainsFunc(findings, func(f Finding) bool {
+		return !symptoms[f.Reason] && f.Reason != catalog.AttachmentMissing
+	}) {
+		return
+	}
+	for i := range findings {
+		if symptoms[findings[i].Reason] {
+			findings[i].Level = catalog.Waiting
+		}
 	}
 }
 

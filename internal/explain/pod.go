@@ -158,7 +158,7 @@ func (w *walk) containers(pod *corev1.Pod, ref facts.Ref) {
 }
 
 // podEvents reports what the attach/detach controller and the kubelet could not do. Only the newest event of each
-// meaning counts, and none about an attach that has succeeded since.
+// meaning counts, and none about what has succeeded since.
 func (w *walk) podEvents(pod *corev1.Pod, ref facts.Ref) {
 	if w.f.PodEvents.Err != nil {
 		w.unreadable(facts.Ref{Kind: "Event", Namespace: pod.Namespace, Name: pod.Name}, w.f.PodEvents.Err)
@@ -166,7 +166,7 @@ func (w *walk) podEvents(pod *corev1.Pod, ref facts.Ref) {
 	for i := len(w.f.PodEvents.Items) - 1; i >= 0; i-- {
 		e := w.f.PodEvents.Items[i]
 		reason := mountReason(e)
-		if reason == "" || e.Reason == "FailedAttachVolume" && w.allAttached() {
+		if reason == "" || w.over(e, reason) {
 			continue
 		}
 		places := w.claimPlaces()
@@ -180,6 +180,12 @@ func (w *walk) podEvents(pod *corev1.Pod, ref facts.Ref) {
 		}
 		w.find(w.unlessRefuted(a, pod.Spec.NodeName, w.volumes()...))
 	}
+}
+
+// over reports whether an event is about an attach, or a claim that was not bound, that has succeeded since.
+func (w *walk) over(e facts.Event, reason string) bool {
+	return e.Reason == "FailedAttachVolume" && w.allAttached() || reason == catalog.PodUnboundClaims &&
+		each(w.volumes(), func(v *facts.Volume) string { return claimBound(w.f, v) }) != ""
 }
 
 // reportsWithin is how long a kubelet may wait for volumes before it reports that.

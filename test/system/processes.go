@@ -75,7 +75,7 @@ func (s *System) StartControllerDriver(ctx context.Context) error {
 func (s *System) StartNodeDriver(ctx context.Context, node string) error {
 	return s.startOn(ctx, node, NodeDriver(node), s.program("csi-loop"), append([]string{
 		"--mode=node", "--backing-dir", s.BackingDir(), "--kubelet-dir", s.KubeletDir(node), "--node-id", node},
-		s.DriverArgs...)...)
+		slices.Concat(s.DriverArgs, s.ArgsOfDriver[node])...)...)
 }
 
 // APIServer is the name of the API server's process.

@@ -70,6 +70,8 @@ type Options struct {
 	Outside []string
 	// ControllerSockets are the sockets of further drivers' controller services, by driver.
 	ControllerSockets map[string]string
+	// ArgsOfDriver are added to those of one node's plugin of the driver.
+	ArgsOfDriver map[string][]string
 	// Bin is the directory of the programs; empty means the repository's bin.
 	Bin string
 }

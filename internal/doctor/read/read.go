@@ -72,7 +72,7 @@ func readEvents(ctx context.Context, r client.Reader, c *doctor.Cluster) {
 		pages.Read(all, &ofPods, &corev1.EventList{}, within, selected("involvedObject.kind=Pod,type=Warning"))
 	}
 	if slices.ContainsFunc(c.Claims.Items, func(p *corev1.PersistentVolumeClaim) bool {
-		return p.Status.Phase != corev1.ClaimBound
+		return p.Status.Phase != corev1.ClaimBound || len(p.Status.AllocatedResourceStatuses) > 0
 	}) {
 		pages.Read(all, &ofClaims, &corev1.EventList{}, within, selected("involvedObject.kind=PersistentVolumeClaim"))
 	}

@@ -52,6 +52,9 @@ func (g *Gatherer) claim(ctx context.Context, v *Volume, namespace, name string)
 		return
 	}
 	claim := v.Claim.Value
+	if len(claim.Status.AllocatedResourceStatuses) > 0 {
+		v.ClaimEvents = g.events(ctx, namespace, claim.UID)
+	}
 	if claim.Status.Phase != corev1.ClaimBound {
 		v.ClaimEvents = g.events(ctx, namespace, claim.UID)
 		if class := claim.Spec.StorageClassName; class != nil {

@@ -90,7 +90,7 @@ type Volume struct {
 	// Intent that wants it: the subject, or the pod's.
 	Intent Object[*volumesv1alpha1.VolumeAttachmentIntent]
 	Claim  Object[*corev1.PersistentVolumeClaim]
-	// ClaimEvents, unless the claim is bound.
+	// ClaimEvents of a claim that is not bound, or that is being expanded.
 	ClaimEvents List[Event]
 	Class       Object[*storagev1.StorageClass]
 	Volume      Object[*corev1.PersistentVolume]

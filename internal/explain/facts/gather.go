@@ -176,11 +176,20 @@ func (g *Gatherer) events(ctx context.Context, namespace string, uid types.UID) 
 	}
 	found, err := list[corev1.EventList](ctx, g, "events", client.InNamespace(namespace), client.MatchingFieldsSelector{
 		Selector: fields.OneTermEqualSelector("involvedObject.uid", string(uid))})
-	events := List[Event]{Err: err}
+	items := make([]*corev1.Event, len(found.Items))
 	for i := range found.Items {
-		events.Items = append(events.Items, eventOf(&found.Items[i]))
+		items[i] = &found.Items[i]
 	}
-	slices.SortStableFunc(events.Items, func(a, b Event) int { return a.Last.Compare(b.Last) })
+	return List[Event]{Err: err, Items: Events(items)}
+}
+
+// Events are what a report needs of events, the newest last.
+func Events(found []*corev1.Event) []Event {
+	var events []Event
+	for _, e := range found {
+		events = append(events, eventOf(e))
+	}
+	slices.SortStableFunc(events, func(a, b Event) int { return a.Last.Compare(b.Last) })
 	return events
 }
 

@@ -1,0 +1,34 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package explain
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/hawser-io/hawser/internal/explain/facts"
+)
+
+// ResizeError is why the expansion of a claim fails, and since when; empty if it does not fail. Resizers before 2.0 set
+// no condition, so that only their event has the error. The newest event about the outcome counts.
+func ResizeError(claim *corev1.PersistentVolumeClaim, events []facts.Event) (string, time.Time) {
+	for _, c := range claim.Status.Conditions {
+		if (c.Type == corev1.PersistentVolumeClaimControllerResizeError ||
+			c.Type == corev1.PersistentVolumeClaimNodeResizeError) && c.Status == corev1.ConditionTrue {
+			return c.Message, c.LastTransitionTime.Time
+		}
+	}
+	for i := len(events) - 1; i >= 0; i-- {
+		switch e := events[i]; e.Reason {
+		case "VolumeResizeFailed":
+			return repeated(e), e.First
+		case "VolumeResizeSuccessful", "FileSystemResizeRequired", "FileSystemResizeSuccessful":
+			return "", time.Time{}
+		}
+	}
+	return "", time.Time{}
+}
