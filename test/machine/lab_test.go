@@ -1,0 +1,111 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package machine
+
+import (
+	"math"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestAMachineBootsDebiansKernelAndRunsCommands(t *testing.T) {
+	m := start(t, options("boots", ""))
+	if got := m.must(t, "uname -r; cat /sys/class/dmi/id/product_uuid /etc/machine-id"); !strings.HasPrefix(got, "6.1.") ||
+		!strings.Contains(got, m.UUID) || !strings.Contains(got, machineID(m.UUID)) {
+		t.Errorf("machine has %q, want Debian's kernel and its identity", got)
+	}
+	answer, err := m.Try(t.Context(), time.Second, "echo began; sleep 600")
+	if err != nil || !answer.TimedOut || answer.Output != "began\n" {
+		t.Errorf("command that does not end: %+v, error %v, want that it is killed", answer, err)
+	}
+}
+
+func TestARestoredMachineHasThePresentTime(t *testing.T) {
+	m := restored(t, "")
+	seconds, err := strconv.ParseFloat(m.must(t, "date +%%s"), 64)
+	if err != nil || math.Abs(seconds-float64(time.Now().Unix())) > 5 {
+		t.Errorf("the machine's clock is at %f, error %v, want the present time", seconds, err)
+	}
+	m.must(t, "echo kept >/root/file; sync")
+}
+
+func TestAResetIsAnotherBootOfTheSameDisk(t *testing.T) {
+	m := restored(t, "")
+	m.must(t, "echo kept >/root/kept; sync; echo lost >/root/lost")
+	before := m.BootID
+	if err := m.Reset(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := m.must(t, "cat /proc/sys/kernel/random/boot_id"); got == before || got != m.BootID {
+		t.Errorf("boot ID %s after the reset, want another than %s, and %s", got, before, m.BootID)
+	}
+	if got := m.must(t, "cat /root/kept; test -e /root/lost && cat /root/lost; true"); got != "kept" {
+		t.Errorf("files after the reset: %q, want what was synced and nothing else", got)
+	}
+}
+
+func TestAPowerCutLosesExactlyWhatWasNotFlushed(t *testing.T) {
+	m := restored(t, "")
+	disk := Disk{ID: "scratch", File: filepath.Join(m.Dir, "scratch.qcow2")}
+	if err := CreateDisk(t.Context(), disk.File, 64<<20); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Plug(t.Context(), disk); err != nil {
+		t.Fatal(err)
+	}
+	// Both writes reach QEMU. Only after the first one the disk is asked to keep it.
+	m.must(t, `udevadm settle; d=%s
+		yes flushed | dd of=$d bs=1M count=1 iflag=fullblock oflag=direct conv=fsync status=none
+		yes written | dd of=$d bs=1M count=1 seek=8 iflag=fullblock oflag=direct status=none
+		dd if=$d bs=1M skip=8 count=1 iflag=direct status=none | head -c 7`, device(t, m, disk.ID))
+	if err := m.CutPower(); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.PowerOn(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got := m.must(t, `d=%s; dd if=$d bs=7 count=1 status=none; dd if=$d bs=1M skip=8 count=1 status=none | tr -d '\0' |
+		head -c 7`, device(t, m, disk.ID))
+	if got != "flushed" {
+		t.Errorf("the disk has %q after the power cut, want the flushed write and not the other one", got)
+	}
+}
+
+func TestADiskIsPluggedAndUnpluggedUnderAMount(t *testing.T) {
+	m := restored(t, "")
+	disk := Disk{ID: "data", File: filepath.Join(m.Dir, "data.qcow2")}
+	if err := CreateDisk(t.Context(), disk.File, 64<<20); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Plug(t.Context(), disk); err != nil {
+		t.Fatal(err)
+	}
+	d := device(t, m, disk.ID)
+	m.must(t, "mkfs.ext4 -q %s && mkdir -p /mnt/data && mount %[1]s /mnt/data && echo hi >/mnt/data/file && sync", d)
+	if err := m.Unplug(t.Context(), disk.ID); err != nil {
+		t.Fatal(err)
+	}
+	if got := m.must(t, "test ! -e %s; cat /mnt/data/file; grep -c ' /mnt/data ext4 rw' /proc/mounts", d); got != "hi\n1" {
+		t.Errorf("after the disk is gone: %q, want the cached file, and a mount that seems writable", got)
+	}
+	answer, err := m.Try(t.Context(), 20*time.Second, "echo more >/mnt/data/more && sync -f /mnt/data/more")
+	if err != nil || answer.Exit == 0 || answer.TimedOut {
+		t.Errorf("a write to the disk that is gone: %+v, error %v, want an error", answer, err)
+	}
+	m.must(t, "umount /mnt/data")
+}
+
+// device waits for the disk of that serial number, and returns its node.
+func device(t *testing.T, m *Machine, serial string) string {
+	t.Helper()
+	return m.must(t, `for i in $(seq 200); do
+		for f in /sys/block/sd*/device/vpd_pg80; do
+			grep -q %s $f 2>/dev/null && echo /dev/$(echo $f | cut -d/ -f4) && exit 0
+		done; sleep 0.05; done; exit 1`, serial)
+}
