@@ -162,6 +162,11 @@ else
 	hack/test-e2e.sh $(DIR)-e2e kubelet images alerts
 endif
 
+.PHONY: test-machines
+test-machines: control-plane ## Run the agent on virtual machines that lose disks and power (root, QEMU). RUN=Power runs some of the tests.
+	@hack/setup-packages.sh --machines
+	KUBEBUILDER_ASSETS="$(ASSETS)" HAWSER_TEST_MACHINES=$(DIR)-machines go test -v -count=1 -timeout 40m -run '$(RUN)' ./test/machine
+
 .PHONY: test-alerts
 test-alerts: control-plane $(KUBE_STATE_METRICS) ## Make alerts fire and resolve, with a real Prometheus on a local cluster (root, Linux).
 	@hack/setup-packages.sh --monitoring

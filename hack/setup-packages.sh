@@ -8,6 +8,7 @@
 #   hack/setup-packages.sh [--containers]     with it also what runs containers
 #   hack/setup-packages.sh --images           only what makes the agent's image
 #   hack/setup-packages.sh --monitoring       also Prometheus, which make test-alerts runs
+#   hack/setup-packages.sh --machines         only what makes and runs virtual machines
 
 set -euo pipefail
 export PATH=$PATH:/usr/sbin:/sbin
@@ -19,10 +20,17 @@ needed=(
 	mkfs.btrfs:btrfs-progs
 	losetup:mount blkid:util-linux mount:mount
 	jq:jq
+	cpio:cpio xz:xz-utils
 )
 
 if [[ ${1:-} == --images ]]; then
 	needed=(mmdebstrap:mmdebstrap)
+fi
+if [[ ${1:-} == --machines ]]; then
+	needed=(
+		qemu-system-x86_64:qemu-system-x86 qemu-img:qemu-utils mmdebstrap:mmdebstrap
+		depmod:kmod xz:xz-utils mkfs.ext4:e2fsprogs
+	)
 fi
 if [[ ${1:-} == --containers ]]; then
 	needed+=(runc:runc) # one built with plain "go build" lacks seccomp

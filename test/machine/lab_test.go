@@ -3,7 +3,7 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-package machine
+package machine_test
 
 import (
 	"math"
@@ -12,12 +12,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hawser-io/hawser/test/machine"
 )
 
 func TestAMachineBootsDebiansKernelAndRunsCommands(t *testing.T) {
-	m := start(t, options("boots", ""))
-	if got := m.must(t, "uname -r; cat /sys/class/dmi/id/product_uuid /etc/machine-id"); !strings.HasPrefix(got, "6.1.") ||
-		!strings.Contains(got, m.UUID) || !strings.Contains(got, machineID(m.UUID)) {
+	m := start(t, options("boots"))
+	if got := must(t, m, "uname -r; cat /sys/class/dmi/id/product_uuid /etc/machine-id"); !strings.HasPrefix(got, "6.1.") ||
+		!strings.Contains(got, m.UUID) || !strings.Contains(got, strings.ReplaceAll(m.UUID, "-", "")) {
 		t.Errorf("machine has %q, want Debian's kernel and its identity", got)
 	}
 	answer, err := m.Try(t.Context(), time.Second, "echo began; sleep 600")
@@ -27,40 +29,40 @@ func TestAMachineBootsDebiansKernelAndRunsCommands(t *testing.T) {
 }
 
 func TestARestoredMachineHasThePresentTime(t *testing.T) {
-	m := restored(t, "")
-	seconds, err := strconv.ParseFloat(m.must(t, "date +%%s"), 64)
+	m := restored(t)
+	seconds, err := strconv.ParseFloat(must(t, m, "date +%%s"), 64)
 	if err != nil || math.Abs(seconds-float64(time.Now().Unix())) > 5 {
 		t.Errorf("the machine's clock is at %f, error %v, want the present time", seconds, err)
 	}
-	m.must(t, "echo kept >/root/file; sync")
+	must(t, m, "echo kept >/root/file; sync")
 }
 
 func TestAResetIsAnotherBootOfTheSameDisk(t *testing.T) {
-	m := restored(t, "")
-	m.must(t, "echo kept >/root/kept; sync; echo lost >/root/lost")
+	m := restored(t)
+	must(t, m, "echo kept >/root/kept; sync; echo lost >/root/lost")
 	before := m.BootID
 	if err := m.Reset(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := m.must(t, "cat /proc/sys/kernel/random/boot_id"); got == before || got != m.BootID {
+	if got := must(t, m, "cat /proc/sys/kernel/random/boot_id"); got == before || got != m.BootID {
 		t.Errorf("boot ID %s after the reset, want another than %s, and %s", got, before, m.BootID)
 	}
-	if got := m.must(t, "cat /root/kept; test -e /root/lost && cat /root/lost; true"); got != "kept" {
+	if got := must(t, m, "cat /root/kept; test -e /root/lost && cat /root/lost; true"); got != "kept" {
 		t.Errorf("files after the reset: %q, want what was synced and nothing else", got)
 	}
 }
 
 func TestAPowerCutLosesExactlyWhatWasNotFlushed(t *testing.T) {
-	m := restored(t, "")
-	disk := Disk{ID: "scratch", File: filepath.Join(m.Dir, "scratch.qcow2")}
-	if err := CreateDisk(t.Context(), disk.File, 64<<20); err != nil {
+	m := restored(t)
+	disk := machine.Disk{ID: "scratch", File: filepath.Join(m.Dir, "scratch.qcow2")}
+	if err := machine.CreateDisk(t.Context(), disk.File, 64<<20); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.Plug(t.Context(), disk); err != nil {
 		t.Fatal(err)
 	}
 	// Both writes reach QEMU. Only after the first one the disk is asked to keep it.
-	m.must(t, `udevadm settle; d=%s
+	must(t, m, `udevadm settle; d=%s
 		yes flushed | dd of=$d bs=1M count=1 iflag=fullblock oflag=direct conv=fsync status=none
 		yes written | dd of=$d bs=1M count=1 seek=8 iflag=fullblock oflag=direct status=none
 		dd if=$d bs=1M skip=8 count=1 iflag=direct status=none | head -c 7`, device(t, m, disk.ID))
@@ -70,7 +72,7 @@ func TestAPowerCutLosesExactlyWhatWasNotFlushed(t *testing.T) {
 	if err := m.PowerOn(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	got := m.must(t, `d=%s; dd if=$d bs=7 count=1 status=none; dd if=$d bs=1M skip=8 count=1 status=none | tr -d '\0' |
+	got := must(t, m, `d=%s; dd if=$d bs=7 count=1 status=none; dd if=$d bs=1M skip=8 count=1 status=none | tr -d '\0' |
 		head -c 7`, device(t, m, disk.ID))
 	if got != "flushed" {
 		t.Errorf("the disk has %q after the power cut, want the flushed write and not the other one", got)
@@ -78,33 +80,34 @@ func TestAPowerCutLosesExactlyWhatWasNotFlushed(t *testing.T) {
 }
 
 func TestADiskIsPluggedAndUnpluggedUnderAMount(t *testing.T) {
-	m := restored(t, "")
-	disk := Disk{ID: "data", File: filepath.Join(m.Dir, "data.qcow2")}
-	if err := CreateDisk(t.Context(), disk.File, 64<<20); err != nil {
+	m := restored(t)
+	disk := machine.Disk{ID: "data", File: filepath.Join(m.Dir, "data.qcow2")}
+	if err := machine.CreateDisk(t.Context(), disk.File, 64<<20); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.Plug(t.Context(), disk); err != nil {
 		t.Fatal(err)
 	}
 	d := device(t, m, disk.ID)
-	m.must(t, "mkfs.ext4 -q %s && mkdir -p /mnt/data && mount %[1]s /mnt/data && echo hi >/mnt/data/file && sync", d)
+	must(t, m, "mkfs.ext4 -q %s && mkdir -p /mnt/data && mount %[1]s /mnt/data && echo hi >/mnt/data/file && sync", d)
 	if err := m.Unplug(t.Context(), disk.ID); err != nil {
 		t.Fatal(err)
 	}
-	if got := m.must(t, "test ! -e %s; cat /mnt/data/file; grep -c ' /mnt/data ext4 rw' /proc/mounts", d); got != "hi\n1" {
-		t.Errorf("after the disk is gone: %q, want the cached file, and a mount that seems writable", got)
+	if got := must(t, m, "test ! -e %s; stat -c %%n /mnt/data; grep -c ' /mnt/data ext4 rw' /proc/mounts", d); got !=
+		"/mnt/data\n1" {
+		t.Errorf("after the disk is gone: %q, want a mount that answers and seems writable", got)
 	}
 	answer, err := m.Try(t.Context(), 20*time.Second, "echo more >/mnt/data/more && sync -f /mnt/data/more")
 	if err != nil || answer.Exit == 0 || answer.TimedOut {
 		t.Errorf("a write to the disk that is gone: %+v, error %v, want an error", answer, err)
 	}
-	m.must(t, "umount /mnt/data")
+	must(t, m, "umount /mnt/data")
 }
 
 // device waits for the disk of that serial number, and returns its node.
-func device(t *testing.T, m *Machine, serial string) string {
+func device(t *testing.T, m *machine.Machine, serial string) string {
 	t.Helper()
-	return m.must(t, `for i in $(seq 200); do
+	return must(t, m, `for i in $(seq 200); do
 		for f in /sys/block/sd*/device/vpd_pg80; do
 			grep -q %s $f 2>/dev/null && echo /dev/$(echo $f | cut -d/ -f4) && exit 0
 		done; sleep 0.05; done; exit 1`, serial)

@@ -49,7 +49,7 @@ type Options struct {
 	Processors int
 	// UUID is the system UUID of its firmware.
 	UUID string
-	// Share is a directory of the host that Mount mounts inside.
+	// Share is a directory of the host that MountShare mounts inside.
 	Share string
 	// From is the snapshot that the machine begins with, in place of a boot.
 	From *Snapshot
@@ -90,7 +90,7 @@ func Start(ctx context.Context, o Options) (*Machine, error) {
 	}
 	err := m.powerOn(ctx, o.From)
 	if err != nil {
-		return nil, errors.Join(err, m.CutPower(), m.failure())
+		return nil, errors.Join(err, m.CutPower(), m.Failure())
 	}
 	return m, nil
 }
@@ -262,8 +262,8 @@ func (m *Machine) awaitBoot(ctx context.Context, old string) error {
 	return nil
 }
 
-// failure shows what the machine and QEMU printed.
-func (m *Machine) failure() error {
+// Failure shows what the machine and QEMU printed.
+func (m *Machine) Failure() error {
 	var errs []error
 	for _, file := range []string{m.console(), filepath.Join(m.Dir, "qemu.log")} {
 		data, err := os.ReadFile(file)

@@ -3,10 +3,11 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-package machine
+package machine_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,27 +17,45 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/hawser-io/hawser/test/apiserver"
+	"github.com/hawser-io/hawser/test/machine"
 	"github.com/hawser-io/hawser/test/machine/boot"
+	"github.com/hawser-io/hawser/test/machine/disk"
+	"github.com/hawser-io/hawser/test/system"
 )
 
-// dirVariable enables the suite, and names the directory of its machines and clusters.
-const dirVariable = "HAWSER_TEST_MACHINES"
+const (
+	// dirVariable enables the suite, and names the directory of its machines and its cluster.
+	dirVariable = "HAWSER_TEST_MACHINES"
+	// nodes that the cluster has. Each test with a node takes the next one.
+	nodes = 20
+	// driverTimeout of the agents is how long one waits for a driver that hangs.
+	driverTimeout = 30 * time.Second
+)
 
 // lab is what all tests share.
 var lab struct {
 	dir   string
 	files boot.Files
 	// booted is a machine that has just booted.
-	booted Snapshot
+	booted machine.Snapshot
+	sys    *system.System
+	disks  *disk.Controller
+	// taken is the number of nodes that tests have taken.
+	taken int
 }
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
-func run(m *testing.M) int {
-	dir := os.Getenv(dirVariable)
-	if dir == "" {
+func run(m *testing.M) (code int) {
+	lab.dir = os.Getenv(dirVariable)
+	if lab.dir == "" {
 		fmt.Println("not asked for: make test-machines runs these tests")
 		return 0
 	}
@@ -47,52 +66,144 @@ func run(m *testing.M) int {
 	ctrl.SetLogger(logr.Discard())
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
 	defer cancel()
-	if err := prepare(ctx, dir); err != nil {
+	stop, err := prepare(ctx)
+	if err != nil {
 		fmt.Println("FAIL: preparing the machines:", err)
-		return 1
+		code = 1
+	} else {
+		code = m.Run()
 	}
-	defer func() { _ = os.RemoveAll(filepath.Join(lab.dir, "machines")) }() // the next run does it too
-	return m.Run()
+	if err := stop(); err != nil {
+		fmt.Println("FAIL: stopping the cluster:", err)
+		code = 1
+	}
+	return code
 }
 
-func prepare(ctx context.Context, dir string) (err error) {
-	lab.dir = dir
-	if err := os.RemoveAll(filepath.Join(dir, "machines")); err != nil {
-		return err
+func prepare(ctx context.Context) (stop func() error, err error) {
+	stop = func() error { return nil }
+	options := system.Options{Dir: filepath.Join(lab.dir, "cluster"), Out: os.Stdout,
+		ControllerSockets: map[string]string{disk.DriverName: filepath.Join(lab.dir, "disk.sock")}}
+	if options.Bin, err = system.Build(ctx); err != nil {
+		return stop, err
+	}
+	if err := system.Open(options).Down(ctx); err != nil {
+		return stop, fmt.Errorf("taking down an earlier run: %w", err)
+	}
+	for _, dir := range []string{"machines", "disks", "faults"} {
+		dir = filepath.Join(lab.dir, dir)
+		if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
+			return stop, err
+		}
+	}
+	if err := buildPrograms(ctx); err != nil {
+		return stop, err
 	}
 	if lab.files, err = boot.Prepare(ctx, os.Stdout); err != nil {
-		return err
+		return stop, err
 	}
+	if err := takeSnapshot(ctx); err != nil {
+		return stop, err
+	}
+	return startCluster(ctx, options)
+}
+
+// buildPrograms builds what runs inside the machines.
+func buildPrograms(ctx context.Context) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", filepath.Join(lab.dir, "bin")+"/",
+		"./cmd/agent", "./test/csiloop/cmd/csi-loop", "./test/machine/cmd/csi-disk")
+	cmd.Dir, cmd.Env = apiserver.Root(), append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("building the programs: %w: %s", err, out)
+	}
+	return nil
+}
+
+func takeSnapshot(ctx context.Context) error {
 	begin := time.Now()
-	o := options("booted", "")
-	m, err := Start(ctx, o)
+	m, err := machine.Start(ctx, options("booted"))
 	if err != nil {
 		return err
 	}
 	fmt.Printf("a machine booted in %.1f s\n", time.Since(begin).Seconds())
 	begin = time.Now()
-	lab.booted, err = m.Snapshot(ctx, filepath.Join(dir, "machines", "snapshot"))
-	fmt.Printf("its snapshot took %.1f s\n", time.Since(begin).Seconds())
-	if err != nil {
-		return err
+	if lab.booted, err = m.Snapshot(ctx, filepath.Join(lab.dir, "machines", "snapshot")); err != nil {
+		return errors.Join(err, m.CutPower())
 	}
+	fmt.Printf("its snapshot took %.1f s\n", time.Since(begin).Seconds())
 	return m.CutPower()
 }
 
-// options of a machine. All have the same devices, so that each can begin with the snapshot.
-func options(name, share string) Options {
-	dir := filepath.Join(lab.dir, "machines", name)
-	if share == "" {
-		share = lab.dir
+func startCluster(ctx context.Context, o system.Options) (stop func() error, err error) {
+	for i := range nodes {
+		o.Nodes = append(o.Nodes, fmt.Sprintf("machine-%d", i+1))
 	}
-	return Options{Name: name, Dir: dir, Files: lab.files, UUID: "6d1f9e8a-52b7-4c5e-9f3a-0123456789ab", Share: share}
+	o.Outside = o.Nodes
+	lab.disks = &disk.Controller{Dir: filepath.Join(lab.dir, "disks")}
+	stopDisks, err := disk.ServeController(lab.disks, o.ControllerSockets[disk.DriverName])
+	if err != nil {
+		return func() error { return nil }, err
+	}
+	if lab.sys, err = system.Up(ctx, o); err != nil {
+		stopDisks()
+		return func() error { return nil }, err
+	}
+	stop = func() error {
+		stopDisks()
+		return lab.sys.Down(context.Background())
+	}
+	if err := lab.sys.StartAttacherOf(ctx, disk.DriverName); err != nil {
+		return stop, err
+	}
+	for _, object := range drivers() {
+		if err := lab.sys.Client.Create(ctx, object); err != nil {
+			return stop, fmt.Errorf("creating %s: %w", object.GetName(), err)
+		}
+	}
+	return stop, nil
+}
+
+// Storage classes. The last part is the filesystem; volumes of a mapped class are devices of the device mapper.
+const (
+	loopExt4   = "loop-ext4"
+	diskExt4   = "disk-ext4"
+	diskXFS    = "disk-xfs"
+	mappedExt4 = "mapped-ext4"
+	mappedXFS  = "mapped-xfs"
+)
+
+func drivers() []client.Object {
+	var objects []client.Object
+	for _, name := range []string{system.DriverName, disk.DriverName} {
+		objects = append(objects, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: storagev1.CSIDriverSpec{AttachRequired: ptr.To(true)}})
+	}
+	for _, name := range []string{loopExt4, diskExt4, diskXFS, mappedExt4, mappedXFS} {
+		kind, fsType, _ := strings.Cut(name, "-")
+		class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: disk.DriverName,
+			AllowVolumeExpansion: ptr.To(true), Parameters: map[string]string{"csi.storage.k8s.io/fstype": fsType}}
+		switch kind {
+		case "loop":
+			class.Provisioner = system.DriverName
+		case "mapped":
+			class.Parameters[disk.ParameterMapper] = "true"
+		}
+		objects = append(objects, class)
+	}
+	return objects
+}
+
+// options of a machine. All have the same devices, so that each can begin with the snapshot.
+func options(name string) machine.Options {
+	return machine.Options{Name: name, Dir: filepath.Join(lab.dir, "machines", name), Files: lab.files,
+		UUID: "6d1f9e8a-52b7-4c5e-9f3a-0123456789ab", Share: lab.dir}
 }
 
 // start starts a machine for the test.
-func start(t *testing.T, o Options) *Machine {
+func start(t *testing.T, o machine.Options) *machine.Machine {
 	t.Helper()
 	begin := time.Now()
-	m, err := Start(t.Context(), o)
+	m, err := machine.Start(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,21 +213,22 @@ func start(t *testing.T, o Options) *Machine {
 			t.Error(err)
 		}
 		if t.Failed() {
-			t.Log(m.failure())
+			t.Log(m.Failure())
 		}
 	})
 	return m
 }
 
 // restored is a machine that begins with the snapshot.
-func restored(t *testing.T, share string) *Machine {
+func restored(t *testing.T) *machine.Machine {
 	t.Helper()
-	o := options(strings.ToLower(t.Name())[:12], share)
+	lab.taken++
+	o := options(fmt.Sprintf("machine-%d", lab.taken))
 	o.From = &lab.booted
 	return start(t, o)
 }
 
-func (m *Machine) must(t *testing.T, script string, args ...any) string {
+func must(t *testing.T, m *machine.Machine, script string, args ...any) string {
 	t.Helper()
 	out, err := m.Run(t.Context(), script, args...)
 	if err != nil {

@@ -53,7 +53,7 @@ func (s *System) startDrivers(ctx context.Context) error {
 	if err := s.StartControllerDriver(ctx); err != nil {
 		return err
 	}
-	for _, node := range s.Nodes {
+	for _, node := range s.inside() {
 		if err := s.StartNodeDriver(ctx, node); err != nil {
 			return err
 		}
@@ -136,7 +136,7 @@ func (s *System) StartManager(ctx context.Context) error {
 }
 
 func (s *System) startAgents(ctx context.Context) error {
-	for _, node := range s.Nodes {
+	for _, node := range s.inside() {
 		if err := s.StartAgent(ctx, node); err != nil {
 			return err
 		}
@@ -148,7 +148,7 @@ func (s *System) startAgents(ctx context.Context) error {
 // names.
 func (s *System) StartAgent(ctx context.Context, node string) error {
 	args := []string{"--node-name=" + node, "--root-dir=" + s.AgentRoot(node), "--kubelet-dir=" + s.KubeletDir(node),
-		"--kubeconfig=" + filepath.Join(s.Dir, "nodes", node, "agent.kubeconfig"),
+		"--kubeconfig=" + s.AgentKubeconfig(node),
 		"--metrics-bind-address=0", "--health-probe-bind-address=0"}
 	if s.Machines {
 		args = append(args, "--machine-identity-file="+s.MachineFile(node))
@@ -157,6 +157,17 @@ func (s *System) StartAgent(ctx context.Context, node string) error {
 		}
 	}
 	return s.startOn(ctx, node, Agent(node), s.program("agent"), slices.Concat(args, s.AgentArgs, s.ArgsOfAgent[node])...)
+}
+
+// AgentKubeconfig is that of a node's agent.
+func (s *System) AgentKubeconfig(node string) string {
+	return filepath.Join(s.Dir, "nodes", node, "agent.kubeconfig")
+}
+
+// StartAttacherOf starts another external-attacher, for one of ControllerSockets.
+func (s *System) StartAttacherOf(ctx context.Context, driver string) error {
+	return s.kept().start(ctx, Attacher+"-"+driver, filepath.Join(assets(), Attacher),
+		"--csi-address="+s.ControllerSockets[driver], "--kubeconfig="+filepath.Join(s.Dir, Attacher+".kubeconfig"))
 }
 
 func (s *System) program(name string) string { return filepath.Join(s.Bin, name) }

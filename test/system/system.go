@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -65,6 +66,10 @@ type Options struct {
 	Machines bool
 	// DriverArgs are added to the loop driver's.
 	DriverArgs []string
+	// Outside are nodes whose agent and driver something else starts, such as a virtual machine.
+	Outside []string
+	// ControllerSockets are the sockets of further drivers' controller services, by driver.
+	ControllerSockets map[string]string
 	// Bin is the directory of the programs; empty means the repository's bin.
 	Bin string
 }
@@ -137,6 +142,9 @@ func (s *System) cluster(ctx context.Context) error {
 	if s.ContainerProgram != "" {
 		args = append(args, "--real-kubelets", "--container-program", s.ContainerProgram,
 			fmt.Sprintf("--kubelet-defaults=%t", s.KubeletDefaults))
+	}
+	for driver, socket := range s.ControllerSockets {
+		args = append(args, "--controller-socket", driver+"="+socket)
 	}
 	for _, arg := range s.ControllerManagerArgs {
 		args = append(args, "--controller-manager-arg="+arg)
@@ -236,6 +244,11 @@ func (s *System) awaitKinds(ctx context.Context) error {
 		return fmt.Errorf("waiting for Hawser's kinds to be served: %w", err)
 	}
 	return nil
+}
+
+// inside are the nodes whose programs this System starts.
+func (s *System) inside() []string {
+	return slices.DeleteFunc(slices.Clone(s.Nodes), func(node string) bool { return slices.Contains(s.Outside, node) })
 }
 
 // Kubeconfig of the administrator.

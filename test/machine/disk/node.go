@@ -1,0 +1,238 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package disk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/mount-utils"
+	utilexec "k8s.io/utils/exec"
+)
+
+type nodeServer struct {
+	csi.UnimplementedNodeServer
+	name    string
+	mounter *mount.SafeFormatAndMount
+}
+
+func newNodeServer(name string) *nodeServer {
+	return &nodeServer{name: name, mounter: mount.NewSafeFormatAndMount(mount.New(""), utilexec.New())}
+}
+
+func (n *nodeServer) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
+	return &csi.NodeGetInfoResponse{NodeId: n.name}, nil
+}
+
+func (n *nodeServer) NodeGetCapabilities(context.Context,
+	*csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
+	answer := &csi.NodeGetCapabilitiesResponse{}
+	for _, kind := range []csi.NodeServiceCapability_RPC_Type{
+		csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME,
+		csi.NodeServiceCapability_RPC_EXPAND_VOLUME,
+		csi.NodeServiceCapability_RPC_GET_VOLUME_STATS,
+	} {
+		answer.Capabilities = append(answer.Capabilities, &csi.NodeServiceCapability{
+			Type: &csi.NodeServiceCapability_Rpc{Rpc: &csi.NodeServiceCapability_RPC{Type: kind}}})
+	}
+	return answer, nil
+}
+
+// NodeStageVolume waits for the disk and, unless the volume is a device, formats it if it is empty, and mounts it.
+func (n *nodeServer) NodeStageVolume(ctx context.Context,
+	request *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+	disk, err := awaitDisk(ctx, request.GetPublishContext()[serialKey])
+	if err != nil {
+		return nil, err
+	}
+	device := disk
+	if request.GetVolumeContext()[ParameterMapper] == "true" {
+		if device, err = createMapped(ctx, disk, request.GetVolumeId()); err != nil {
+			return nil, err
+		}
+	}
+	staging, wanted := request.GetStagingTargetPath(), request.GetVolumeCapability().GetMount()
+	if wanted == nil {
+		return &csi.NodeStageVolumeResponse{}, nil
+	}
+	if mounted, err := n.mounter.IsMountPoint(staging); err != nil || mounted {
+		return &csi.NodeStageVolumeResponse{}, err
+	}
+	if err := n.mounter.FormatAndMount(device, staging, wanted.GetFsType(), wanted.GetMountFlags()); err != nil {
+		return nil, fmt.Errorf("staging %s: %w", device, err)
+	}
+	return &csi.NodeStageVolumeResponse{}, nil
+}
+
+// NodeUnstageVolume unmounts the volume.
+func (n *nodeServer) NodeUnstageVolume(ctx context.Context,
+	request *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
+	if err := n.unmount(request.GetStagingTargetPath()); err != nil {
+		return nil, err
+	}
+	return &csi.NodeUnstageVolumeResponse{}, removeMapped(ctx, request.GetVolumeId())
+}
+
+// unmount leaves the directory, which the caller of NodeStageVolume has made.
+func (n *nodeServer) unmount(path string) error {
+	err := unix.Unmount(path, 0)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return err
+}
+
+// NodePublishVolume binds the staged mount, or the device, to the target.
+func (n *nodeServer) NodePublishVolume(_ context.Context,
+	request *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+	target, source := request.GetTargetPath(), request.GetStagingTargetPath()
+	var err error
+	if request.GetVolumeCapability().GetBlock() != nil {
+		if source, err = deviceOf(request.GetVolumeId()); err == nil {
+			err = touch(target)
+		}
+	} else {
+		err = os.MkdirAll(target, 0o755)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if mounted, err := n.mounter.IsMountPoint(target); err != nil || mounted {
+		return &csi.NodePublishVolumeResponse{}, err
+	}
+	options := []string{"bind"}
+	if request.GetReadonly() {
+		options = append(options, "ro")
+	}
+	return &csi.NodePublishVolumeResponse{}, n.mounter.Mount(source, target, "", options)
+}
+
+func touch(path string) error {
+	file, err := os.OpenFile(path, os.O_CREATE, 0o644)
+	if err != nil {
+		return err
+	}
+	return file.Close()
+}
+
+// NodeUnpublishVolume removes the target.
+func (n *nodeServer) NodeUnpublishVolume(_ context.Context,
+	request *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
+	if err := n.unmount(request.GetTargetPath()); err != nil {
+		return nil, err
+	}
+	if err := os.Remove(request.GetTargetPath()); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	return &csi.NodeUnpublishVolumeResponse{}, nil
+}
+
+// NodeExpandVolume grows the filesystem to the size of its disk.
+func (n *nodeServer) NodeExpandVolume(_ context.Context,
+	request *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
+	device, err := deviceOf(request.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	if _, err := mount.NewResizeFs(utilexec.New()).Resize(device, request.GetVolumePath()); err != nil {
+		return nil, fmt.Errorf("growing the filesystem on %s: %w", device, err)
+	}
+	return &csi.NodeExpandVolumeResponse{}, nil
+}
+
+// NodeGetVolumeStats asks the filesystem.
+func (n *nodeServer) NodeGetVolumeStats(_ context.Context,
+	request *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(request.GetVolumePath(), &s); err != nil {
+		return nil, fmt.Errorf("reading the figures of %s: %w", request.GetVolumePath(), err)
+	}
+	size := s.Bsize
+	return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{
+		{Unit: csi.VolumeUsage_BYTES, Total: int64(s.Blocks) * size, Available: int64(s.Bavail) * size,
+			Used: int64(s.Blocks-s.Bfree) * size},
+		{Unit: csi.VolumeUsage_INODES, Total: int64(s.Files), Available: int64(s.Ffree), Used: int64(s.Files - s.Ffree)},
+	}}, nil
+}
+
+// findDisk returns the node of the disk with that serial number, or "".
+func findDisk(serial string) (string, error) {
+	pages, err := filepath.Glob("/sys/block/sd*/device/vpd_pg80")
+	if err != nil {
+		return "", err
+	}
+	for _, page := range pages {
+		data, err := os.ReadFile(page)
+		if err == nil && len(data) > 4 && string(data[4:]) == serial {
+			return "/dev/" + strings.Split(page, "/")[3], nil
+		}
+	}
+	return "", nil
+}
+
+func awaitDisk(ctx context.Context, serial string) (string, error) {
+	var disk string
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 10*time.Second, true,
+		func(context.Context) (done bool, err error) {
+			if disk, err = findDisk(serial); disk == "" || err != nil {
+				return false, err
+			}
+			_, err = os.Stat(disk)
+			return err == nil, nil
+		})
+	if err != nil {
+		return "", status.Errorf(codes.Internal, "no disk has the serial number %q: %v", serial, err)
+	}
+	return disk, nil
+}
+
+// mapped is the node of a volume's device of the device mapper.
+func mapped(volume string) string { return "/dev/mapper/" + volume }
+
+// deviceOf returns the device of a volume that is staged.
+func deviceOf(volume string) (string, error) {
+	if _, err := os.Stat(mapped(volume)); err == nil {
+		return mapped(volume), nil
+	}
+	disk, err := findDisk(volume)
+	if err == nil && disk == "" {
+		err = status.Errorf(codes.NotFound, "no disk has the serial number %q", volume)
+	}
+	return disk, err
+}
+
+func createMapped(ctx context.Context, disk, volume string) (string, error) {
+	if _, err := os.Stat(mapped(volume)); err == nil {
+		return mapped(volume), nil
+	}
+	script := fmt.Sprintf(`dmsetup create %s --table "0 $(blockdev --getsz %s) linear %[2]s 0" && dmsetup mknodes`,
+		volume, disk)
+	if out, err := exec.CommandContext(ctx, "sh", "-c", script).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("mapping %s: %w: %s", disk, err, out)
+	}
+	return mapped(volume), nil
+}
+
+func removeMapped(ctx context.Context, volume string) error {
+	if _, err := os.Stat(mapped(volume)); err != nil {
+		return nil
+	}
+	if out, err := exec.CommandContext(ctx, "dmsetup", "remove", volume).CombinedOutput(); err != nil {
+		return fmt.Errorf("removing %s: %w: %s", mapped(volume), err, out)
+	}
+	return nil
+}

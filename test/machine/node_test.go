@@ -1,0 +1,240 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package machine_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/test/csiloop/faults"
+	"github.com/hawser-io/hawser/test/machine"
+	"github.com/hawser-io/hawser/test/machine/disk"
+	"github.com/hawser-io/hawser/test/system"
+)
+
+// patience is how long a test waits for something. The least time between two examinations of a volume is a minute.
+const patience = 3 * time.Minute
+
+const namespace = "default"
+
+// node is a machine with an agent and drivers.
+type node struct {
+	*machine.Machine
+	t *testing.T
+}
+
+// newNode starts a machine that begins with the snapshot, its agent and its drivers.
+func newNode(t *testing.T) *node {
+	t.Helper()
+	n := &node{t: t, Machine: restored(t)}
+	lab.disks.Use(n.Name, n.Machine)
+	n.writeKubeconfig()
+	n.listDrivers()
+	n.startPrograms()
+	return n
+}
+
+func (n *node) limited() context.Context {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.t.Context()), patience)
+	n.t.Cleanup(cancel)
+	return ctx
+}
+
+func (n *node) ok(err error) {
+	n.t.Helper()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *node) must(script string, args ...any) string {
+	n.t.Helper()
+	return must(n.t, n.Machine, script, args...)
+}
+
+func (n *node) kubeconfig() string {
+	return filepath.Join(lab.dir, "machines", n.Name, "agent.kubeconfig")
+}
+
+// writeKubeconfig writes the agent's, with the address that the host has inside.
+func (n *node) writeKubeconfig() {
+	n.t.Helper()
+	config, err := clientcmd.LoadFromFile(lab.sys.AgentKubeconfig(n.Name))
+	n.ok(err)
+	for _, cluster := range config.Clusters {
+		cluster.Server = strings.Replace(cluster.Server, "127.0.0.1", "10.0.2.2", 1)
+		cluster.TLSServerName = "localhost"
+	}
+	n.ok(clientcmd.WriteToFile(*config, n.kubeconfig()))
+}
+
+// listDrivers lists the drivers in the CSINode, as a kubelet in the machine would.
+func (n *node) listDrivers() {
+	n.t.Helper()
+	listed := &storagev1.CSINode{}
+	n.ok(lab.sys.Client.Get(n.limited(), client.ObjectKey{Name: n.Name}, listed))
+	for _, driver := range []string{system.DriverName, disk.DriverName} {
+		listed.Spec.Drivers = append(listed.Spec.Drivers, storagev1.CSINodeDriver{Name: driver, NodeID: n.Name})
+	}
+	n.ok(lab.sys.Client.Update(n.limited(), listed))
+}
+
+// startPrograms starts drivers and agent, also after a boot.
+func (n *node) startPrograms() {
+	n.t.Helper()
+	ctx := n.limited()
+	n.ok(n.MountShare(ctx))
+	n.must("mkdir -p /var/lib/kubelet/plugins_registry /var/lib/hawser")
+	bin := filepath.Join(lab.dir, "bin")
+	n.ok(n.Launch(ctx, "csi-loop", fmt.Sprintf("%s/csi-loop --mode=node --backing-dir=%s --kubelet-dir=/var/lib/kubelet "+
+		"--node-id=%s", bin, lab.sys.BackingDir(), n.Name)))
+	n.ok(n.Launch(ctx, "csi-disk", fmt.Sprintf("%s/csi-disk --node-id=%s --faults-dir=%s", bin, n.Name, faultsDir())))
+	n.startAgent()
+}
+
+func (n *node) startAgent() {
+	n.t.Helper()
+	ctx := n.limited()
+	begin := time.Now()
+	n.ok(n.Launch(ctx, "agent", fmt.Sprintf("%s/bin/agent --node-name=%s --root-dir=/var/lib/hawser "+
+		"--kubelet-dir=/var/lib/kubelet --kubeconfig=%s --driver-timeout=%s --stats-period=5s", lab.dir, n.Name,
+		n.kubeconfig(), driverTimeout)))
+	if err := lab.sys.AwaitAgent(ctx, n.Name, begin); err != nil {
+		log, _ := n.Log(ctx, "agent")
+		n.t.Fatalf("agent of %s: %v, want that it takes its Lease: %s", n.Name, err, log)
+	}
+}
+
+func faultsDir() string { return filepath.Join(lab.dir, "faults") }
+
+// fault puts a fault on calls of the disk driver on this node, until it is removed.
+func (n *node) fault(f faults.Fault) string {
+	n.t.Helper()
+	f.Node = n.Name
+	id, err := faults.Add(faultsDir(), f)
+	n.ok(err)
+	return id
+}
+
+// volume is a claim with an intent on a node.
+type volume struct {
+	*node
+	name string
+	// handle is the driver's name for it, of the disk driver also the serial number of its disk.
+	handle string
+}
+
+// newVolume makes a claim, and an intent for it, and waits until the volume is bound.
+func (n *node) newVolume(class, size string) *volume {
+	n.t.Helper()
+	v := n.newClaim(class, size)
+	v.want()
+	return v
+}
+
+// newInterrupted makes a volume that meets the fault.
+func (n *node) newInterrupted(f faults.Fault) (v *volume, fault string) {
+	n.t.Helper()
+	v = n.newClaim(diskExt4, "64Mi")
+	f.Volume = v.handle
+	fault = n.fault(f)
+	v.want()
+	return v, fault
+}
+
+// newClaim makes a claim and waits until it is bound.
+func (n *node) newClaim(class, size string) *volume {
+	n.t.Helper()
+	ctx := n.limited()
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: class + "-"},
+		Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To(class),
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources: corev1.VolumeResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}}}}
+	n.ok(lab.sys.Client.Create(ctx, claim))
+	v := &volume{node: n, name: claim.Name}
+	claim, err := lab.sys.AwaitClaim(ctx, namespace, v.name, func(c *corev1.PersistentVolumeClaim) bool {
+		return c != nil && c.Status.Phase == corev1.ClaimBound
+	})
+	n.ok(err)
+	pv := &corev1.PersistentVolume{}
+	n.ok(lab.sys.Client.Get(ctx, client.ObjectKey{Name: claim.Spec.VolumeName}, pv))
+	v.handle = pv.Spec.CSI.VolumeHandle
+	return v
+}
+
+// want creates the intent.
+func (v *volume) want() {
+	v.t.Helper()
+	v.ok(lab.sys.Client.Create(v.limited(), &volumesv1alpha1.VolumeAttachmentIntent{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v.name},
+		Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{NodeName: v.Name, Volume: volumesv1alpha1.VolumeSource{
+			PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: v.name}}},
+	}))
+}
+
+// ready waits until the intent is Ready, and returns its path.
+func (v *volume) ready() string {
+	v.t.Helper()
+	return v.await(system.Ready).Status.Path
+}
+
+// await waits until done is true of the intent. If that does not come about, it shows what the agent printed.
+func (v *volume) await(done func(*volumesv1alpha1.VolumeAttachmentIntent) bool) *volumesv1alpha1.VolumeAttachmentIntent {
+	v.t.Helper()
+	intent, err := lab.sys.AwaitIntent(v.limited(), namespace, v.name, done)
+	if err != nil {
+		log, _ := v.Log(v.limited(), "agent")
+		v.t.Fatalf("%v\nagent: %s", err, log)
+	}
+	return intent
+}
+
+// unwant deletes the intent.
+func (v *volume) unwant() {
+	v.t.Helper()
+	v.ok(client.IgnoreNotFound(lab.sys.Client.Delete(v.limited(), &volumesv1alpha1.VolumeAttachmentIntent{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v.name}})))
+}
+
+// released waits until the intent and what it used are gone.
+func (v *volume) released() {
+	v.t.Helper()
+	v.await(func(i *volumesv1alpha1.VolumeAttachmentIntent) bool { return i == nil })
+	_, err := lab.sys.AwaitNode(v.limited(), v.Name, func(s *volumesv1alpha1.NodeVolumeState) bool {
+		for _, a := range s.Spec.Attachments {
+			if a.VolumeHandle == v.handle {
+				return false
+			}
+		}
+		return true
+	})
+	v.ok(err)
+	if left := v.must("grep -c %s /proc/mounts || true", v.handle); left != "0" {
+		v.t.Errorf("%s mounts of volume %s are left, want none", left, v.name)
+	}
+}
+
+// release deletes the intent and waits until nothing of it is left.
+func (v *volume) release() {
+	v.t.Helper()
+	v.unwant()
+	v.released()
+}
