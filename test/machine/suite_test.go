@@ -27,6 +27,7 @@ import (
 	"github.com/hawser-io/hawser/test/machine"
 	"github.com/hawser-io/hawser/test/machine/boot"
 	"github.com/hawser-io/hawser/test/machine/disk"
+	"github.com/hawser-io/hawser/test/machine/disk/controller"
 	"github.com/hawser-io/hawser/test/system"
 )
 
@@ -46,7 +47,7 @@ var lab struct {
 	// booted is a machine that has just booted.
 	booted machine.Snapshot
 	sys    *system.System
-	disks  *disk.Controller
+	disks  *controller.Controller
 	// taken is the number of nodes that tests have taken.
 	taken int
 }
@@ -139,8 +140,8 @@ func startCluster(ctx context.Context, o system.Options) (stop func() error, err
 		o.Nodes = append(o.Nodes, fmt.Sprintf("machine-%d", i+1))
 	}
 	o.Outside = o.Nodes
-	lab.disks = &disk.Controller{Dir: filepath.Join(lab.dir, "disks")}
-	stopDisks, err := disk.ServeController(lab.disks, o.ControllerSockets[disk.DriverName])
+	lab.disks = &controller.Controller{Dir: filepath.Join(lab.dir, "disks")}
+	stopDisks, err := lab.disks.Serve(o.ControllerSockets[disk.DriverName])
 	if err != nil {
 		return func() error { return nil }, err
 	}

@@ -30,19 +30,22 @@ const (
 	// ParameterMapper is a parameter of a StorageClass, and an attribute of its volumes. If it is "true", the node plugin
 	// puts a device of the device mapper over the disk, as drivers do that encrypt.
 	ParameterMapper = "mapper"
-	// serialKey is the key of the disk's serial number in the publish context.
-	serialKey = "serial"
+	// SerialKey is the key of the disk's serial number in the publish context.
+	SerialKey = "serial"
 )
 
-type identity struct {
+// Identity is what controller and node plugin have in common.
+type Identity struct {
 	csi.UnimplementedIdentityServer
 }
 
-func (identity) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
+// GetPluginInfo implements csi.IdentityServer.
+func (Identity) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
 	return &csi.GetPluginInfoResponse{Name: DriverName, VendorVersion: "v1"}, nil
 }
 
-func (identity) GetPluginCapabilities(context.Context,
+// GetPluginCapabilities implements csi.IdentityServer.
+func (Identity) GetPluginCapabilities(context.Context,
 	*csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
 	return &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{
 		{Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{
@@ -52,7 +55,8 @@ func (identity) GetPluginCapabilities(context.Context,
 	}}, nil
 }
 
-func (identity) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
+// Probe implements csi.IdentityServer.
+func (Identity) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
 	return &csi.ProbeResponse{}, nil
 }
 
@@ -71,19 +75,6 @@ func (r registrant) NotifyRegistrationStatus(context.Context,
 	return &registration.RegistrationStatusResponse{}, nil
 }
 
-// ServeController serves the controller at a socket until the returned function is called.
-func ServeController(controller *Controller, socket string) (stop func(), err error) {
-	server := grpc.NewServer()
-	csi.RegisterIdentityServer(server, identity{})
-	csi.RegisterControllerServer(server, controller)
-	listener, err := listen(socket)
-	if err != nil {
-		return nil, err
-	}
-	go func() { _ = server.Serve(listener) }() // returns when stop is called
-	return server.Stop, nil
-}
-
 // ServeNode serves the node plugin of a node below the kubelet's directory, with the faults of a directory (package
 // faults). It returns with an error only.
 func ServeNode(node, kubeletDir, faultsDir string) error {
@@ -96,14 +87,14 @@ func ServeNode(node, kubeletDir, faultsDir string) error {
 		}
 		return faults.Do(ctx, faultsDir, target, func(ctx context.Context) (any, error) { return handle(ctx, request) })
 	}))
-	csi.RegisterIdentityServer(server, identity{})
+	csi.RegisterIdentityServer(server, Identity{})
 	csi.RegisterNodeServer(server, newNodeServer(node))
 	registrar := grpc.NewServer()
 	registration.RegisterRegistrationServer(registrar, registrant{endpoint: socket})
 	ended := make(chan error)
 	for server, socket := range map[*grpc.Server]string{server: socket,
 		registrar: filepath.Join(kubeletDir, "plugins_registry", DriverName+"-reg.sock")} {
-		listener, err := listen(socket)
+		listener, err := Listen(socket)
 		if err != nil {
 			return err
 		}
@@ -112,8 +103,8 @@ func ServeNode(node, kubeletDir, faultsDir string) error {
 	return <-ended
 }
 
-// listen replaces the socket of an earlier process.
-func listen(socket string) (net.Listener, error) {
+// Listen replaces the socket of an earlier process.
+func Listen(socket string) (net.Listener, error) {
 	err := os.MkdirAll(filepath.Dir(socket), 0o755)
 	if err == nil {
 		err = os.Remove(socket)

@@ -55,7 +55,7 @@ func (n *nodeServer) NodeGetCapabilities(context.Context,
 // NodeStageVolume waits for the disk and, unless the volume is a device, formats it if it is empty, and mounts it.
 func (n *nodeServer) NodeStageVolume(ctx context.Context,
 	request *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
-	disk, err := awaitDisk(ctx, request.GetPublishContext()[serialKey])
+	disk, err := awaitDisk(ctx, request.GetPublishContext()[SerialKey])
 	if err != nil {
 		return nil, err
 	}

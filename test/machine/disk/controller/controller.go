@@ -3,7 +3,8 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-package disk
+// Package controller is the part of the disk driver that plugs disks into machines.
+package controller
 
 import (
 	"context"
@@ -15,10 +16,12 @@ import (
 	"sync"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/hawser-io/hawser/test/machine"
+	"github.com/hawser-io/hawser/test/machine/disk"
 )
 
 // Controller creates disks as files and plugs them into machines.
@@ -32,6 +35,19 @@ type Controller struct {
 	machines map[string]*machine.Machine
 	// where each disk is plugged in.
 	where map[string]string
+}
+
+// Serve serves the controller at a socket until the returned function is called.
+func (c *Controller) Serve(socket string) (stop func(), err error) {
+	server := grpc.NewServer()
+	csi.RegisterIdentityServer(server, disk.Identity{})
+	csi.RegisterControllerServer(server, c)
+	listener, err := disk.Listen(socket)
+	if err != nil {
+		return nil, err
+	}
+	go func() { _ = server.Serve(listener) }() // returns when stop is called
+	return server.Stop, nil
 }
 
 // Use has disks of the node plugged into that machine.
@@ -62,10 +78,11 @@ func (c *Controller) ControllerGetCapabilities(context.Context,
 	return answer, nil
 }
 
-// CreateVolume creates an empty disk. Its ID follows from the volume's name, and is short enough for a serial number.
+// CreateVolume creates an empty disk. Its ID follows from the volume's name, and is also a name that QEMU takes: it begins
+// with a letter and is short.
 func (c *Controller) CreateVolume(ctx context.Context,
 	request *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
-	id := fmt.Sprintf("%x", sha256.Sum256([]byte(request.GetName())))[:16]
+	id := fmt.Sprintf("disk%x", sha256.Sum256([]byte(request.GetName())))[:20]
 	size := max(request.GetCapacityRange().GetRequiredBytes(), 1<<20)
 	if _, err := os.Stat(c.File(id)); errors.Is(err, os.ErrNotExist) {
 		if err := machine.CreateDisk(ctx, c.File(id), size); err != nil {
@@ -107,7 +124,7 @@ func (c *Controller) ControllerPublishVolume(ctx context.Context,
 		return nil, err
 	}
 	c.where[id] = node
-	return &csi.ControllerPublishVolumeResponse{PublishContext: map[string]string{serialKey: id}}, nil
+	return &csi.ControllerPublishVolumeResponse{PublishContext: map[string]string{disk.SerialKey: id}}, nil
 }
 
 // ControllerUnpublishVolume pulls the disk out.
