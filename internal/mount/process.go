@@ -162,7 +162,7 @@ func (p process) usesMounts(mounts []Entry) ([]Holder, error) {
 	on := func(id int) bool { return slices.ContainsFunc(mounts, func(e Entry) bool { return e.ID == id }) }
 	for _, dir := range []string{"cwd", "root"} {
 		link := filepath.Join(p.dir, dir)
-		if stat, err := p.stat(dir); err == nil && on(int(stat.Mnt_id)) {
+		if id, err := p.mountOf(dir); err == nil && on(id) {
 			path, _ := os.Readlink(link) // for the message
 			return []Holder{p.holder("has "+path+" as its directory", false)}, nil
 		}
@@ -189,7 +189,7 @@ func (p process) mapsMounts(mounts []Entry, on func(id int) bool) ([]Holder, err
 		return nil, err
 	}
 	for _, m := range mapped {
-		if stat, err := p.stat(m.link()); err == nil && on(int(stat.Mnt_id)) {
+		if id, err := p.mountOf(m.link()); err == nil && on(id) {
 			return []Holder{p.holder("has "+m.path+" mapped", false)}, nil
 		}
 	}

@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package mount
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -55,4 +56,19 @@ func (p process) sharesFiles(o process) bool {
 func (p process) same(o process, kind uintptr) bool {
 	order, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(p.thread), uintptr(o.thread), kind, 0, 0, 0)
 	return errno == 0 && order == 0
+}
+
+// mountOf returns the ID of the mount that one of the links of the process leads to. xfs that was shut down refuses to
+// describe a file. The kernel's note of an open file has the mount too, and asks no filesystem.
+func (p process) mountOf(link string) (id int, err error) {
+	stat, err := p.stat(link)
+	if !errors.Is(err, unix.EIO) {
+		return int(stat.Mnt_id), err
+	}
+	fd, err := unix.Open(filepath.Join(p.dir, link), unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	d, err := process{dir: "/proc/self"}.describe(strconv.Itoa(fd))
+	return d.mount, errors.Join(err, unix.Close(fd))
 }

@@ -231,7 +231,9 @@ func removeMapped(ctx context.Context, volume string) error {
 	if _, err := os.Stat(mapped(volume)); err != nil {
 		return nil
 	}
-	if out, err := exec.CommandContext(ctx, "dmsetup", "remove", volume).CombinedOutput(); err != nil {
+	// Without udev the node stays until "mknodes".
+	if out, err := exec.CommandContext(ctx, "sh", "-c", "dmsetup remove "+volume+" && dmsetup mknodes").
+		CombinedOutput(); err != nil {
 		return fmt.Errorf("removing %s: %w: %s", mapped(volume), err, out)
 	}
 	return nil

@@ -71,8 +71,10 @@ func findRoot() error {
 		return err
 	}
 	const root = "/root"
-	for _, err := os.Stat("/dev/vda"); err != nil; _, err = os.Stat("/dev/vda") {
-		time.Sleep(10 * time.Millisecond)
+	for range time.Tick(10 * time.Millisecond) {
+		if _, err := os.Stat("/dev/vda"); err == nil {
+			break
+		}
 	}
 	if err := mountAll(
 		mount{"/dev/vda", root, "ext4", 0, ""},

@@ -1,0 +1,55 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package mount
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// xfs then answers nothing about a file, not even to the process that has it open.
+func TestAUserOfAFilesystemThatWasShutDownIsFound(t *testing.T) {
+	needsRoot(t)
+	needsProgram(t, "xfs_io")
+	for use, begin := range map[string]func(cmd *exec.Cmd, target string){
+		"as its directory": func(cmd *exec.Cmd, target string) { cmd.Dir = target },
+		"file open": func(cmd *exec.Cmd, target string) {
+			file, err := os.Create(filepath.Join(target, "file"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd.Stdout = file
+			t.Cleanup(func() { _ = file.Close() })
+		},
+	} {
+		t.Run(use, func(t *testing.T) {
+			m, dir := New(Options{}), workspace(t)
+			target := mkdir(t, dir, "target")
+			mountAt(t, filesystem(t, dir, "xfs"), target, "xfs")
+			user := exec.Command("sleep", "1000")
+			begin(user, target)
+			if err := user.Start(); err != nil {
+				t.Fatal(err)
+			}
+			command(t, "xfs_io", "-x", "-c", "shutdown", target)
+			users, err := m.Users(t.Context(), target)
+			found := false
+			for _, h := range users {
+				found = found || h.PID == user.Process.Pid && strings.HasSuffix(h.Use, use)
+			}
+			if err != nil || !found {
+				t.Errorf("users of %s: %v, error %v, want process %d, which has it %s", target, users, err, user.Process.Pid, use)
+			}
+			if err := user.Process.Kill(); err != nil {
+				t.Error(err)
+			}
+			_ = user.Wait() // it was killed
+		})
+	}
+}
