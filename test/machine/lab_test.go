@@ -18,7 +18,8 @@ import (
 
 func TestAMachineBootsDebiansKernelAndRunsCommands(t *testing.T) {
 	m := start(t, options("boots"))
-	if got := must(t, m, "uname -r; cat /sys/class/dmi/id/product_uuid /etc/machine-id"); !strings.HasPrefix(got, "6.1.") ||
+	got := must(t, m, "uname -r; cat /sys/class/dmi/id/product_uuid /etc/machine-id")
+	if !strings.HasPrefix(got, "6.1.") ||
 		!strings.Contains(got, m.UUID) || !strings.Contains(got, strings.ReplaceAll(m.UUID, "-", "")) {
 		t.Errorf("machine has %q, want Debian's kernel and its identity", got)
 	}

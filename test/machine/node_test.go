@@ -104,8 +104,8 @@ func (n *node) startPrograms() {
 	n.ok(n.MountShare(ctx))
 	// The programs are copied, because each page of a program on the share is read by a request.
 	n.must("mkdir -p /var/lib/kubelet/plugins_registry /var/lib/hawser && cp -r %s/bin /run/bin", lab.dir)
-	n.ok(n.Launch(ctx, "csi-loop", fmt.Sprintf("/run/bin/csi-loop --mode=node --backing-dir=%s --kubelet-dir=/var/lib/kubelet "+
-		"--node-id=%s", lab.sys.BackingDir(), n.Name)))
+	n.ok(n.Launch(ctx, "csi-loop", fmt.Sprintf("/run/bin/csi-loop --mode=node --backing-dir=%s "+
+		"--kubelet-dir=/var/lib/kubelet --node-id=%s", lab.sys.BackingDir(), n.Name)))
 	n.ok(n.Launch(ctx, "csi-disk", fmt.Sprintf("/run/bin/csi-disk --node-id=%s --faults-dir=%s", n.Name, faultsDir())))
 	n.startAgent()
 }
@@ -198,7 +198,9 @@ func (v *volume) ready() string {
 }
 
 // await waits until done is true of the intent. If that does not come about, it shows what the agent printed.
-func (v *volume) await(done func(*volumesv1alpha1.VolumeAttachmentIntent) bool) *volumesv1alpha1.VolumeAttachmentIntent {
+func (v *volume) await(
+	done func(*volumesv1alpha1.VolumeAttachmentIntent) bool,
+) *volumesv1alpha1.VolumeAttachmentIntent {
 	v.t.Helper()
 	intent, err := lab.sys.AwaitIntent(v.limited(), namespace, v.name, done)
 	if err != nil {

@@ -3,8 +3,8 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package command runs scripts inside a virtual machine: a server that the machine's first process runs, and its client.
-// They speak HTTP. A script that hangs in the kernel does not hang the server.
+// Package command runs scripts inside a virtual machine: a server that the machine's first process runs, and its
+// client. They speak HTTP. A script that hangs in the kernel does not hang the server.
 package command
 
 import (
