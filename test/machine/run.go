@@ -61,8 +61,8 @@ func (m *Machine) Kill(ctx context.Context, name string) error {
 	return err
 }
 
-// MountShare mounts the shared directory of the host, at the path that it has there. While it is mounted, no snapshot can
-// be taken.
+// MountShare mounts the shared directory of the host, at the path that it has there. While it is mounted, no snapshot
+// can be taken.
 func (m *Machine) MountShare(ctx context.Context) error {
 	_, err := m.Run(ctx, "mkdir -p %s && mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144 share %[1]s", m.Share)
 	return err

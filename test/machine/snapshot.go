@@ -13,6 +13,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/hawser-io/hawser/test/machine/qmp"
 )
@@ -41,7 +44,19 @@ func (m *Machine) Snapshot(ctx context.Context, dir string) (Snapshot, error) {
 	if err := copyFile(m.root(), s.disk()); err != nil {
 		return "", err
 	}
+	if err := m.awaitMigrated(ctx); err != nil {
+		return "", err
+	}
 	return s, m.qmp.Execute(ctx, "cont", nil, nil)
+}
+
+// awaitMigrated waits until QEMU allows the machine to go on. No event signals that.
+func (m *Machine) awaitMigrated(ctx context.Context) error {
+	return wait.PollUntilContextCancel(ctx, 10*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		var now struct{ Status string }
+		err := m.qmp.Execute(ctx, "query-status", nil, &now)
+		return now.Status != "finish-migrate", err
+	})
 }
 
 // load fills the memory of a machine that waits for it.

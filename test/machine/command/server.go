@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	_ "github.com/hawser-io/hawser/test/environment" // cleans that of the scripts
 )
 
 // Port that the server listens on, inside the machine.

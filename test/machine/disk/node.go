@@ -22,6 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/mount-utils"
 	utilexec "k8s.io/utils/exec"
+
+	_ "github.com/hawser-io/hawser/test/environment" // cleans that of the programs
 )
 
 type nodeServer struct {
