@@ -106,7 +106,7 @@ func TestAFaultOfADiskIsNamedAndLeavesOtherVolumesAlone(t *testing.T) {
 			v := volumes[name]
 			message := v.sick(f.cause, fmt.Sprintf("process %s (sleep)", users[name]))
 			t.Logf("%s: after %.0f s: %s", name, time.Since(struck[name]).Seconds(), message)
-			n.sickNode(v, f.cause)
+			n.sickNode(f.cause)
 		})
 	}
 	for name, f := range diskFaults() {
@@ -151,8 +151,8 @@ func (v *volume) sick(wanted ...string) string {
 	return meta.FindStatusCondition(intent.Status.Conditions, volumesv1alpha1.ConditionPublished).Message
 }
 
-// sickNode waits until the node's conditions name the volume and the cause.
-func (n *node) sickNode(v *volume, cause string) {
+// sickNode waits until the node's conditions name the cause.
+func (n *node) sickNode(cause string) {
 	n.t.Helper()
 	_, err := lab.sys.AwaitNode(n.limited(), n.Name, func(s *volumesv1alpha1.NodeVolumeState) bool {
 		healthy := meta.FindStatusCondition(s.Status.Conditions, volumesv1alpha1.ConditionVolumesHealthy)

@@ -78,8 +78,8 @@ func (c *Controller) ControllerGetCapabilities(context.Context,
 	return answer, nil
 }
 
-// CreateVolume creates an empty disk. Its ID follows from the volume's name, and is also a name that QEMU takes: it begins
-// with a letter and is short.
+// CreateVolume creates an empty disk. Its ID follows from the volume's name, and is also a name that QEMU takes: it
+// begins with a letter and is short.
 func (c *Controller) CreateVolume(ctx context.Context,
 	request *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
 	id := fmt.Sprintf("disk%x", sha256.Sum256([]byte(request.GetName())))[:20]
