@@ -20,7 +20,7 @@ import (
 	"github.com/hawser-io/hawser/test/system"
 )
 
-// missingClass and stageSecret are created by the tests that miss them.
+// missingClass and stageSecret do not exist until a test creates them.
 const missingClass, stageSecret = "fast", "key"
 
 // TestProgramsThatAreStopped comes first, because all other tests need the programs.
