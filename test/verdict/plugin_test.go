@@ -64,7 +64,7 @@ func (s stuck) explained(t *testing.T) explain.Finding {
 	s.examined(t, s.reader, "-n="+namespace, "--as="+reader)
 	s.leftOut(t)
 	if s.later != "" {
-		s.admin.why = s.later
+		s.admin.why, s.admin.also = s.later, append(s.admin.also, s.admin.why)
 	}
 	again := s.why(t, s.admin) // minutes later
 	return again
