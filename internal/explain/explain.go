@@ -197,10 +197,10 @@ func (b *builder) agree() {
 	}
 }
 
-// withoutConsequences drops an attachment that does not exist yet where a problem explains that.
+// withoutConsequences drops an attachment that does not exist yet where a problem, or a detach elsewhere, explains that.
 func (b *builder) withoutConsequences() []Finding {
 	findings := b.report.Findings
-	if len(findings) == 0 || findings[0].Level != catalog.Problem {
+	if len(findings) == 0 || findings[0].Level != catalog.Problem && findings[0].Reason != catalog.DetachPending {
 		return findings
 	}
 	return slices.DeleteFunc(findings, func(f Finding) bool { return f.Reason == catalog.AttachmentMissing })

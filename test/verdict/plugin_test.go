@@ -29,7 +29,7 @@ import (
 type verdict struct {
 	// why is the code of the cause, doctor that of the doctor's finding.
 	why, doctor string
-	// also are the codes that may stand beside the cause.
+	// also are the codes that may be found beside the cause.
 	also []string
 }
 
@@ -64,13 +64,13 @@ func (s stuck) explained(t *testing.T) explain.Finding {
 	s.examined(t, s.reader, "-n="+namespace, "--as="+reader)
 	s.leftOut(t)
 	if s.later != "" {
-		s.admin.why = s.later
+		s.admin.why, s.admin.also = s.later, append(s.admin.also, s.admin.why)
 	}
 	again := s.why(t, s.admin) // minutes later
 	return again
 }
 
-// why waits until the cause is the one that is wanted. What stands beside it may be no other culprit.
+// why waits until the cause is the one that is wanted. Nothing that is found beside it may name another culprit.
 func (s stuck) why(t *testing.T, want verdict, user ...string) explain.Finding {
 	t.Helper()
 	var last *explain.Report

@@ -86,7 +86,7 @@ var cluster = []Entry{
 		Says: "The expansion of the claim fails, and is tried again. The volume stays usable at its present size.",
 		Way: "The message has the driver's error: repair what it names. A smaller size in the claim has no effect before " +
 			"the driver refuses this one as not possible, which the claim then shows.",
-		Run:  []string{describeClaim}},
+		Run: []string{describeClaim}},
 	{Code: "HWS933", Reason: ResizeUnanswered, Level: Problem, Depth: Root, Acts: Storage,
 		Says: "The claim asks for more than it has, and nothing has begun to expand it.",
 		Way:  "Run the external-resizer of the driver, and let the StorageClass allow expansion.",
