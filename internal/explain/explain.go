@@ -197,7 +197,7 @@ func (b *builder) agree() {
 	}
 }
 
-// withoutConsequences drops an attachment that does not exist yet where a problem, or a detach elsewhere, explains that.
+// withoutConsequences drops an attachment that does not exist yet where a problem, or a detach elsewhere, is the cause.
 func (b *builder) withoutConsequences() []Finding {
 	findings := b.report.Findings
 	if len(findings) == 0 || findings[0].Level != catalog.Problem && findings[0].Reason != catalog.DetachPending {

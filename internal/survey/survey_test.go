@@ -16,8 +16,6 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-const unique = "kubernetes.io/csi/disk.example.com^h"
-
 func quantity(s string) *resource.Quantity {
 	q := resource.MustParse(s)
 	return &q

@@ -28,15 +28,13 @@ func (c command) String() string { return fmt.Sprintf("%s:%d: %s", c.page, c.lin
 func commandsOf(t *testing.T, page, text string) []command {
 	t.Helper()
 	var all []command
-	var prose []string
 	for _, b := range split(text) {
 		if b.code {
 			all = append(all, b.commands(t, page)...)
 			continue
 		}
-		prose = append(prose, b.lines...)
-		for _, at := range span.FindAllStringSubmatchIndex(strings.Join(b.lines, "\n"), -1) {
-			whole := strings.Join(b.lines, "\n")
+		whole := strings.Join(b.lines, "\n")
+		for _, at := range span.FindAllStringSubmatchIndex(whole, -1) {
 			found := strings.Join(strings.Fields(whole[at[2]:at[3]]), " ")
 			all = append(all, command{page: page, text: strings.ReplaceAll(found, `\|`, "|"),
 				line: b.begin + strings.Count(whole[:at[2]], "\n")})

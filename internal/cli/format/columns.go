@@ -28,7 +28,7 @@ type column struct {
 // its first line and the paths in its second.
 func columns(name, spec string) (Print, error) {
 	if spec == "" {
-		return nil, fmt.Errorf("--output %s has no columns, want %s=TITLE:PATH,...", name, name)
+		return nil, fmt.Errorf("--output %s has no columns, want %s=TITLE:PATH", name, name)
 	}
 	titles, paths, err := read(name, spec)
 	if err != nil {
