@@ -53,6 +53,9 @@ func (o *options) preflight(ctx context.Context, g *facts.Gatherer, _ []string) 
 	if g.Progress != nil {
 		g.Progress("the cluster")
 	}
+	if err := g.FindSystem(ctx); err != nil {
+		return nil, err
+	}
 	f, err := read.Cluster(ctx, r, r.clientset, g.System)
 	if f == nil {
 		return nil, err
