@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/hawser-io/hawser/internal/doctor"
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/explain/facts"
 	"github.com/hawser-io/hawser/internal/preflight"
 	"github.com/hawser-io/hawser/internal/preflight/read"
@@ -53,10 +55,8 @@ func (o *options) preflight(ctx context.Context, g *facts.Gatherer, _ []string) 
 	if g.Progress != nil {
 		g.Progress("the cluster")
 	}
-	if err := g.FindSystem(ctx); err != nil {
-		return nil, err
-	}
-	f, err := read.Cluster(ctx, r, r.clientset, g.System)
+	// It is where Hawser is to be installed, so there is nothing to find.
+	f, err := read.Cluster(ctx, r, r.clientset, cmp.Or(g.System, volumesv1alpha1.InstallNamespace))
 	if f == nil {
 		return nil, err
 	}
