@@ -17,8 +17,8 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/printers"
 
-	"github.com/hawser-io/hawser/internal/doctor"
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/doctor"
 	"github.com/hawser-io/hawser/internal/explain/facts"
 	"github.com/hawser-io/hawser/internal/preflight"
 	"github.com/hawser-io/hawser/internal/preflight/read"
