@@ -87,7 +87,7 @@ func TestExitCodesWithoutACluster(t *testing.T) {
 		"a kind that is none":    {[]string{"why", "thing", "a"}, 2, `the kind is "thing", want pod, pvc`},
 		"no name":                {[]string{"why", "pod"}, 2, "want a kind"},
 		"files and a name":       {[]string{"why", "pod", "a", "-f", "x"}, 2, "no kind and name"},
-		"a format that is none":  {[]string{"why", "pod", "a", "-o", "xml"}, 2, `--output is "xml", want json, yaml, wide, name, `},
+		"a format that is none":  {[]string{"why", "pod", "a", "-o", "xml"}, 2, `--output is "xml", want json, yaml, wide`},
 		"a file that is missing": {[]string{"why", "-f", "/none", "--server", closed}, 2, "/none"},
 		"no kubeconfig":          {[]string{"why", "pod", "a"}, 2, "no cluster is configured"},
 		"no server":              {[]string{"why", "pod", "a", "--server", closed}, 2, "the API server does not answer"},
