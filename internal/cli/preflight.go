@@ -28,10 +28,9 @@ func newPreflight(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use: "preflight", Short: "Find what is in the way of an installation of Hawser", Args: cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
-		Long: "Find what is in the way of an installation of Hawser in this cluster, and what Hawser gives for each of " +
-			"its\n" +
-			"drivers. It reads once, and asks the API server for dry runs, which change nothing. Exit code 1: something is\n" +
-			"BLOCKED.",
+		Long: "Find what is in the way of an installation of Hawser in this cluster, and what Hawser gives for\n" +
+			"each of its drivers. It reads once, and asks the API server for dry runs, which change nothing.\n" +
+			"Exit code 1: something is BLOCKED.",
 		Example: "  kubectl hawser preflight\n" +
 			"  kubectl hawser preflight -o wide\n" +
 			"  kubectl hawser preflight --hawser-namespace=storage-system\n" +

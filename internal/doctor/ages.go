@@ -5,7 +5,11 @@ SPDX-License-Identifier: Apache-2.0
 
 package doctor
 
-import "time"
+import (
+	"time"
+
+	"github.com/hawser-io/hawser/internal/explain/facts"
+)
 
 // How long something may last before it is a finding. docs/doctor.md has the same.
 const (
@@ -18,7 +22,7 @@ const (
 	// nodeDead is how long a node is not Ready before Kubernetes detaches by force.
 	nodeDead = 6 * time.Minute
 	// unused is how long an attachment may have no user.
-	unused = 10 * time.Minute
+	unused = facts.UnusedFor
 	// resizeTakes is how long an expansion may need.
 	resizeTakes = 15 * time.Minute
 )

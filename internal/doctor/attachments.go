@@ -22,9 +22,6 @@ import (
 	"github.com/hawser-io/hawser/internal/explain/facts"
 )
 
-// attacherFinalizer begins the name of the finalizer that an external-attacher sets.
-const attacherFinalizer = "external-attacher/"
-
 // attachment is a VolumeAttachment with its volume.
 type attachment struct {
 	*storagev1.VolumeAttachment
@@ -60,7 +57,7 @@ func unusedAttachments(x *examination) {
 			x.c.Namespace != "" && namespaceOf(a.claim) != x.c.Namespace || x.used(a) || !ready(node) {
 			continue
 		}
-		since, known := x.unusedSince(a)
+		since, known := facts.UnusedSince(a.pv, x.claims[keyOf(a.claim)])
 		if known && !x.old(since, unused) {
 			continue
 		}
@@ -90,20 +87,6 @@ func (x *examination) used(a attachment) bool {
 	return state != nil && slices.ContainsFunc(state.Status.Volumes, func(l volumesv1alpha1.NodeVolume) bool {
 		return l.AttachmentUID == a.UID && l.InUse
 	})
-}
-
-// unusedSince is since when no pod uses the volume, as far as an object has it.
-func (x *examination) unusedSince(a attachment) (since time.Time, known bool) {
-	if claim := x.claims[keyOf(a.claim)]; claim != nil {
-		if c := claimCondition(claim, corev1.PersistentVolumeClaimUnused); c.Status == corev1.ConditionTrue {
-			return c.LastTransitionTime.Time, true
-		}
-		return time.Time{}, false
-	}
-	if t := a.pv.Status.LastPhaseTransitionTime; t != nil && a.pv.Status.Phase == corev1.VolumeReleased {
-		return t.Time, true
-	}
-	return time.Time{}, false
 }
 
 // lostAttachments finds attachments whose node or volume is gone.
@@ -157,7 +140,7 @@ func terminatingAttachments(x *examination) {
 		f.detail += "; finalizers " + strings.Join(finalizers, ", ")
 		switch why := x.noAttacher(va.Spec.Attacher); {
 		case why != "" && slices.ContainsFunc(finalizers, func(f string) bool {
-			return strings.HasPrefix(f, attacherFinalizer)
+			return strings.HasPrefix(f, facts.AttacherFinalizer)
 		}):
 			f.reason, f.detail = catalog.FinalizerStays, f.detail+"; "+why
 		case va.Status.DetachError != nil:

@@ -20,13 +20,7 @@ import (
 	"github.com/hawser-io/hawser/internal/explain/facts"
 )
 
-// unusedFor is for how long a volume may stay attached without a user before that is a problem.
-const unusedFor = 10 * time.Minute
-
-// attacherFinalizer begins the name of the finalizer that an external-attacher sets.
-const attacherFinalizer = "external-attacher/"
-
-// attachmentSubject explains a VolumeAttachment, whoever made it: what its attacher reports, and its volume, node and
+// attachmentSubject explains a VolumeAttachment of Hawser or of Kubernetes: what its attacher reports, and its volume, node and
 // users.
 func (w *walk) attachmentSubject() {
 	v := &w.f.Volumes[0]
@@ -144,14 +138,18 @@ func (w *walk) unused(v *facts.Volume) {
 		len(intentsOn(v)) > 0 || slices.ContainsFunc(w.f.Users.Items, func(p corev1.Pod) bool { return !ended(&p) }) {
 		return
 	}
-	a := about{object: v.Attachment.Ref, reason: catalog.AttachmentUnused, since: w.unusedSince(v),
+	since, known := facts.UnusedSince(v.Volume.Value, v.Claim.Value)
+	if !known {
+		since = va.CreationTimestamp.Time
+	}
+	a := about{object: v.Attachment.Ref, reason: catalog.AttachmentUnused, since: since,
 		places: map[string]string{"node": v.Node, "volume": v.Volume.Ref.Name, "driver": v.Driver}}
 	if _, held := va.Annotations[volumesv1alpha1.HoldAnnotation]; held || w.holds(v, v.Node) {
 		a.reason = catalog.AttachmentHeld
 	} else if slices.Contains(n.Node.Value.Status.VolumesInUse, corev1.UniqueVolumeName(v.UniqueName)) {
 		a.reason = catalog.KubeletKeepsVolume
 	}
-	if w.f.Now.Sub(a.since) < unusedFor {
+	if w.f.Now.Sub(a.since) < facts.UnusedFor {
 		a.level = catalog.Waiting
 	}
 	w.find(a)
@@ -162,18 +160,6 @@ func ended(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// unusedSince is since when no pod uses the volume, or when it was attached.
-func (w *walk) unusedSince(v *facts.Volume) time.Time {
-	if v.Claim.Found {
-		for _, c := range v.Claim.Value.Status.Conditions {
-			if c.Type == corev1.PersistentVolumeClaimUnused && c.Status == corev1.ConditionTrue {
-				return c.LastTransitionTime.Time
-			}
-		}
-	}
-	return v.Attachment.Value.CreationTimestamp.Time
-}
-
 // terminating is what the end of an attachment waits for: the agent of a node from which the volume was forced away,
 // the driver's attacher, or another program.
 func (w *walk) terminating(va *storagev1.VolumeAttachment, a about) about {
@@ -181,7 +167,7 @@ func (w *walk) terminating(va *storagev1.VolumeAttachment, a about) about {
 		return f == volumesv1alpha1.ForcedAwayFinalizer
 	})
 	attacher := len(finalizers) == 0 || slices.ContainsFunc(finalizers, func(f string) bool {
-		return strings.HasPrefix(f, attacherFinalizer)
+		return strings.HasPrefix(f, facts.AttacherFinalizer)
 	})
 	a.reason, a.detail = catalog.DetachPending, "attacher "+va.Spec.Attacher+" has not removed its finalizer"
 	switch why := w.noAttacher(va); {

@@ -102,14 +102,14 @@ func (r *Reconciler) apply(ctx context.Context, vm *volumesv1alpha1.VolumeManage
 	}
 	altered := r.applied[id].altered
 	if known {
-		reportMended(r.Recorder, vm, got, have, drift.without(altered))
+		reportDrift(r.Recorder, vm, got, have, drift.without(altered))
 	}
 	reportAltered(r.Recorder, vm, got, altered.without(last.altered))
 	return got, nil
 }
 
-// reportMended is about what another client changed since the operator applied it.
-func reportMended(recorder events.EventRecorder, vm *volumesv1alpha1.VolumeManager,
+// reportDrift is about what another client changed since the operator applied it.
+func reportDrift(recorder events.EventRecorder, vm *volumesv1alpha1.VolumeManager,
 	got, before *unstructured.Unstructured, corrected differences) {
 	where := "deleted"
 	if before != nil {

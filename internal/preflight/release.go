@@ -34,7 +34,7 @@ type Release struct {
 	APIPorts []int32
 }
 
-// groupVersion of the admission policies.
+// admission is the API version of the admission policies.
 const admission = "admissionregistration.k8s.io/v1"
 
 // beside are kinds that the manifests do not contain.

@@ -114,7 +114,7 @@ func (b block) commands(t *testing.T, page string) []command {
 	return all
 }
 
-// startsCommand tells commands from YAML and other text that contains one.
+// startsCommand distinguishes a command from YAML and other text that contains one.
 var startsCommand = regexp.MustCompile(`^(kubectl|for|while|export)\b`)
 
 // complete is how many lines the command that begins with the first one has: as many as the shell needs.

@@ -55,7 +55,7 @@ func (c *canvas) legend(b box, series []Series) {
 	}
 }
 
-// highest value; bars of one time stand on each other.
+// highest value; bars of one time are stacked.
 func highest(p *panels.Panel, series []Series) float64 {
 	top, sums := 0.0, map[int64]float64{}
 	for _, s := range series {
@@ -133,7 +133,7 @@ func (p plot) line(s Series, colour string) {
 	fmt.Fprintf(&p.Buffer, `<path d="%s" fill="none" stroke="%s" stroke-width="1.5"/>`+"\n", path.String(), colour)
 }
 
-// bars of one time stand on each other.
+// bars of one time are stacked.
 func (p plot) bars(series []Series) {
 	sums := map[int64]float64{}
 	width := max(float64(p.w)*p.step.Seconds()/max(p.to.Sub(p.from).Seconds(), 1)-2, 2)

@@ -67,8 +67,7 @@ var preflight = []Entry{
 	{Code: "HWS949", Reason: NamespaceRestricted, Level: Note, Depth: Direct, Acts: Cluster,
 		Says: "Pod Security refuses privileged pods in Hawser's namespace, as long as its label is as it is.",
 		Way: "An overlay that contains the namespace sets the label. For OLM, or where the overlay leaves the " +
-			"namespace out, " +
-			"set it before.",
+			"namespace out, set it before.",
 		Run: []string{"kubectl label namespace {system} pod-security.kubernetes.io/enforce=privileged --overwrite"}},
 	{Code: "HWS950", Reason: NamespaceRefused, Level: Problem, Depth: Root, Acts: Cluster,
 		Says: "The API server refuses, in a dry run, the namespace of Hawser with the label for privileged pods.",

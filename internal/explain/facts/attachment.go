@@ -8,6 +8,7 @@ package facts
 import (
 	"context"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -15,7 +16,30 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ofAttachment reads a VolumeAttachment, whoever made it: its volume and node, and what uses the volume there.
+// AttacherFinalizer begins the name of the finalizer that an external-attacher sets.
+const AttacherFinalizer = "external-attacher/"
+
+// UnusedFor is how long a volume may be attached without a user before that is a finding.
+const UnusedFor = 10 * time.Minute
+
+// UnusedSince is since when no pod uses a volume, as far as its claim, or the PersistentVolume that lost its claim, has
+// it.
+func UnusedSince(pv *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) (since time.Time, known bool) {
+	if claim != nil {
+		for _, c := range claim.Status.Conditions {
+			if c.Type == corev1.PersistentVolumeClaimUnused && c.Status == corev1.ConditionTrue {
+				return c.LastTransitionTime.Time, true
+			}
+		}
+		return time.Time{}, false
+	}
+	if t := pv.Status.LastPhaseTransitionTime; t != nil && pv.Status.Phase == corev1.VolumeReleased {
+		return t.Time, true
+	}
+	return time.Time{}, false
+}
+
+// ofAttachment reads a VolumeAttachment of Hawser or of Kubernetes: its volume and node, and what uses the volume there.
 func (g *Gatherer) ofAttachment(ctx context.Context, ref Ref) error {
 	v := Volume{Attachment: get[storagev1.VolumeAttachment](ctx, g, ref.Kind, "", ref.Name)}
 	if !v.Attachment.Found {

@@ -40,7 +40,7 @@ func managerTree(f *facts.Facts) Branch {
 	return root
 }
 
-// leaseBranch tells whether the holder of a Lease is heard.
+// leaseBranch shows whether the holder of a Lease is heard.
 func leaseBranch(f *facts.Facts, of string, lease *coordinationv1.Lease) Branch {
 	if explain.Overdue(lease, f.Now) > 0 {
 		return Branch{Object: of, Text: "silent since " + explain.Renewal(lease).UTC().Format("2006-01-02T15:04:05Z")}

@@ -20,7 +20,8 @@ type Client struct {
 	connection net.Conn
 	// executing allows one command at a time.
 	executing sync.Mutex
-	answers   chan message
+	// answers has place for one, so that the answer to a command that was given up stops nothing.
+	answers chan message
 
 	mu     sync.Mutex
 	events []Event
@@ -46,7 +47,7 @@ type message struct {
 
 // New begins to talk over the connection, which Close closes.
 func New(ctx context.Context, connection net.Conn) (*Client, error) {
-	c := &Client{connection: connection, answers: make(chan message), news: make(chan struct{})}
+	c := &Client{connection: connection, answers: make(chan message, 1), news: make(chan struct{})}
 	decoder := json.NewDecoder(connection)
 	var greeting struct{ QMP json.RawMessage }
 	if err := decoder.Decode(&greeting); err != nil || greeting.QMP == nil {
