@@ -20,8 +20,8 @@ import (
 	"github.com/hawser-io/hawser/internal/explain/facts"
 )
 
-// attachmentSubject explains a VolumeAttachment of Hawser or of Kubernetes: what its attacher reports, and its volume, node and
-// users.
+// attachmentSubject explains a VolumeAttachment of Hawser or of Kubernetes: what its attacher reports, and its volume,
+// node and users.
 func (w *walk) attachmentSubject() {
 	v := &w.f.Volumes[0]
 	va, first := v.Attachment.Value, len(w.report.Chain)

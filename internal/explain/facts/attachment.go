@@ -39,7 +39,8 @@ func UnusedSince(pv *corev1.PersistentVolume, claim *corev1.PersistentVolumeClai
 	return time.Time{}, false
 }
 
-// ofAttachment reads a VolumeAttachment of Hawser or of Kubernetes: its volume and node, and what uses the volume there.
+// ofAttachment reads a VolumeAttachment of Hawser or of Kubernetes: its volume and node, and what uses the volume
+// there.
 func (g *Gatherer) ofAttachment(ctx context.Context, ref Ref) error {
 	v := Volume{Attachment: get[storagev1.VolumeAttachment](ctx, g, ref.Kind, "", ref.Name)}
 	if !v.Attachment.Found {
