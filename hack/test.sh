@@ -42,7 +42,7 @@ trap 'rm -rf "$work"' EXIT
 trap 'trap "" TERM; kill 0; exit 130' INT TERM
 
 # The end-to-end tests that stop the API server and wait until everything has found back to it. They have their own
-# cluster.
+# cluster, in which also every error code of every call is tried.
 outages='^TestA(nAPIServerStopped|RestoredAPIServer)'
 
 # The time of each package, for hack/test-times.sh.
@@ -118,7 +118,7 @@ tests() {
 	# Many tests have time limits, so that nothing is compiled beside them on a fresh machine.
 	(cd "$top" && go build -race ./...) || return 1
 	if [[ $long ]]; then
-		run "$top" -race -count=1 -run "$outages" ./test/e2e &
+		run "$top" -race -count=1 -parallel 8 -run "$outages|^TestEveryAnswer" ./test/e2e &
 		running+=($!)
 		run "$top" -race -skip "$crashes" ./test/simulation &
 		running+=($!)
@@ -128,7 +128,7 @@ tests() {
 		run "$top" -race "${whole[@]}"
 		return
 	else
-		run "$top" -race -count=1 -skip "$outages" ./test/e2e &
+		run "$top" -race -count=1 -parallel 8 -short -skip "$outages" ./test/e2e &
 		running+=($!)
 		packages &
 		running+=($!)

@@ -23,6 +23,7 @@ func large(pvc *corev1.PersistentVolumeClaim) {
 // TestAnAgentRequestsOnlyItsOwnNode reads the API server's audit log. It checks that every request of an agent
 // selects its node: by name, by field selector or by the object's name.
 func TestAnAgentRequestsOnlyItsOwnNode(t *testing.T) {
+	t.Parallel()
 	v := newVolume(t)
 	name := v.intent(nodeA)
 	v.ready(name)

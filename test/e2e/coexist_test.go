@@ -208,6 +208,7 @@ func (v *volume) isDetached(name string) {
 }
 
 func TestAnIntentThatReturnsWhileAPodUsesTheVolumeDoesNotWaitForThePod(t *testing.T) {
+	t.Parallel()
 	v := newVolume(t)
 	pod := v.pod(nodeA)
 	v.listed(nodeA, true)
@@ -225,6 +226,7 @@ func TestAnIntentThatReturnsWhileAPodUsesTheVolumeDoesNotWaitForThePod(t *testin
 }
 
 func TestAPodGetsAnIntentsExclusiveVolumeOnAnotherNodeAfterTheIntent(t *testing.T) {
+	t.Parallel()
 	v := newVolume(t)
 	intent := v.intent(nodeA)
 	v.ready(intent)
@@ -239,13 +241,16 @@ func TestAPodGetsAnIntentsExclusiveVolumeOnAnotherNodeAfterTheIntent(t *testing.
 }
 
 func TestAnIntentThatWaitsForAPodsExclusiveVolumeNamesThePodAndGetsItAfterwards(t *testing.T) {
+	t.Parallel()
 	v := newVolume(t)
 	pod := v.pod(nodeA)
 	v.listed(nodeA, true)
 	intent := v.intent(nodeB)
-	v.await(intent, func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+	names := func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
 		return system.HasReason(volumesv1alpha1.ConditionAttached, volumesv1alpha1.ReasonVolumeInUse)(i) && shows(i, pod.Name)
-	})
+	}
+	v.await(intent, names)
+	v.explained(intent, volumesv1alpha1.ReasonVolumeInUse, names)
 	v.endPod(pod)
 	v.ready(intent)
 	judge(t)

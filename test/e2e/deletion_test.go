@@ -21,13 +21,13 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/test/csiloop/ledger"
-	"github.com/hawser-io/hawser/test/system"
 )
 
 // TestTheVolumeOfADeletedClaimStaysAsLongAsItsVolumeAttachment shows the premise of decision 15. The claim of a
 // volume that is only attached may be deleted at any time. The external-provisioner does not delete a volume
 // with a VolumeAttachment. A finalizer of the test keeps that object after the driver has detached.
 func TestTheVolumeOfADeletedClaimStaysAsLongAsItsVolumeAttachment(t *testing.T) {
+	t.Parallel()
 	v := newClaim(limited(t), t)
 	v.bind(limited(t))
 	intent := v.intent(nodeA, func(i *volumesv1alpha1.VolumeAttachmentIntent) {
@@ -39,7 +39,7 @@ func TestTheVolumeOfADeletedClaimStaysAsLongAsItsVolumeAttachment(t *testing.T) 
 	v.deleteClaim()
 	pv := *attachment.Spec.Source.PersistentVolumeName
 	awaitRefusal(t, pv, "")
-	v.await(intent, system.HasReason(volumesv1alpha1.ConditionResolved, volumesv1alpha1.ReasonClaimNotFound))
+	v.waits(intent, volumesv1alpha1.ConditionResolved, volumesv1alpha1.ReasonClaimNotFound)
 
 	v.delete(intent)
 	v.awaitCall("ControllerUnpublishVolume")

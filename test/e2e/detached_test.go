@@ -25,6 +25,7 @@ import (
 
 // TestAnAttachmentThatIsMarkedNotAttachedStaysMountedAndIsAttachedAgain checks that the node is not affected.
 func TestAnAttachmentThatIsMarkedNotAttachedStaysMountedAndIsAttachedAgain(t *testing.T) {
+	t.Parallel()
 	v := newVolume(t)
 	name := v.intent(nodeA)
 	path := v.ready(name)
@@ -42,8 +43,8 @@ func TestAnAttachmentThatIsMarkedNotAttachedStaysMountedAndIsAttachedAgain(t *te
 	if err := sys.Client.Status().Patch(limited(t), marked, client.MergeFrom(va)); err != nil {
 		t.Fatal(err)
 	}
-	v.await(name, system.HasReason(volumesv1alpha1.ConditionAttached, volumesv1alpha1.ReasonAttachmentLost))
-	v.await(name, system.HasReason(volumesv1alpha1.ConditionReady, volumesv1alpha1.ReasonAttachmentLost))
+	v.waits(name, volumesv1alpha1.ConditionAttached, volumesv1alpha1.ReasonAttachmentLost)
+	v.waits(name, volumesv1alpha1.ConditionReady, volumesv1alpha1.ReasonAttachmentLost)
 	if err := sys.AwaitEvent(limited(t), namespace, name, "FailedAttachVolume"); err != nil {
 		t.Error(err)
 	}

@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package e2e
 
 import (
+	"slices"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +19,7 @@ import (
 )
 
 func TestASetGivesEachNodeItsVolumeAndKeepsTheClaimsWhenItIsDeleted(t *testing.T) {
+	t.Parallel()
 	ctx := limited(t)
 	set := &volumesv1alpha1.VolumeAttachmentIntentSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "scratch"},
@@ -56,7 +58,8 @@ func TestASetGivesEachNodeItsVolumeAndKeepsTheClaimsWhenItIsDeleted(t *testing.T
 			t.Errorf("reading intent %s after its set is gone: %v, want that it is not found", v.name, err)
 		}
 		if _, err := sys.AwaitNode(ctx, node, func(s *volumesv1alpha1.NodeVolumeState) bool {
-			return s != nil && len(s.Spec.Attachments) == 0
+			return s != nil && !slices.ContainsFunc(s.Spec.Attachments,
+				func(a volumesv1alpha1.NodeAttachment) bool { return a.VolumeHandle == v.handle })
 		}); err != nil {
 			t.Error(err)
 		}

@@ -22,7 +22,7 @@ import (
 	"github.com/hawser-io/hawser/test/system"
 )
 
-// None of these tests is parallel: each kills or stops a program that all volumes need.
+// A test that kills or stops a program that all volumes need is not parallel. Those that are run after all others.
 
 func TestADriverKilledDuringACallIsCalledAgain(t *testing.T) {
 	for _, method := range []string{"NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"} {
@@ -80,6 +80,7 @@ func restart(t *testing.T, name string, start func() error) {
 }
 
 func TestACallThatHangsIsUncertainAndDelaysNoOtherVolume(t *testing.T) {
+	t.Parallel()
 	v, other := newVolume(t), newVolume(t)
 	id := v.fault(faults.Fault{Method: "NodeStageVolume", Count: 1, Action: faults.Hang, IgnoreCancel: true})
 	name := v.intent(nodeA)
@@ -87,7 +88,7 @@ func TestACallThatHangsIsUncertainAndDelaysNoOtherVolume(t *testing.T) {
 
 	write(t, other.ready(other.intent(nodeA)))
 
-	v.await(name, system.HasReason(volumesv1alpha1.ConditionStaged, volumesv1alpha1.ReasonOutcomeUncertain))
+	v.waits(name, volumesv1alpha1.ConditionStaged, volumesv1alpha1.ReasonOutcomeUncertain)
 	nvs, err := sys.AwaitNode(limited(t), nodeA, func(nvs *volumesv1alpha1.NodeVolumeState) bool { return nvs != nil })
 	if err != nil {
 		t.Fatal(err)
@@ -112,6 +113,7 @@ func inUse(nvs *volumesv1alpha1.NodeVolumeState, handle string) bool {
 func uniqueName(handle string) string { return "kubernetes.io/csi/" + system.DriverName + "^" + handle }
 
 func TestAnIntentDeletedDuringAHangingStageIsReleasedOnlyAfterTheCall(t *testing.T) {
+	t.Parallel()
 	v := newVolume(t)
 	id := v.fault(faults.Fault{Method: "NodeStageVolume", Count: 1, Action: faults.Hang, IgnoreCancel: true})
 	name := v.intent(nodeA)

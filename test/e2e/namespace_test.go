@@ -153,7 +153,9 @@ func (n *tenant) forgotten() {
 
 // TestANamespaceDrainsThoughTheSecretOfItsVolumeIsGone also checks the solution that docs/operate.md describes.
 func TestANamespaceDrainsThoughTheSecretOfItsVolumeIsGone(t *testing.T) {
+	t.Parallel()
 	t.Run("the Secret is created again", func(t *testing.T) {
+		t.Parallel()
 		n := newTenant(t, "tenant-with-secret")
 		n.leave()
 		n.undetached()
@@ -171,6 +173,7 @@ func TestANamespaceDrainsThoughTheSecretOfItsVolumeIsGone(t *testing.T) {
 		}
 	})
 	t.Run("the content of the Secret is lost", func(t *testing.T) {
+		t.Parallel()
 		n := newTenant(t, "tenant-without-secret")
 		n.leave()
 		n.undetached()

@@ -27,6 +27,7 @@ import (
 )
 
 func TestAnotherFileAtThePublishedPathIsNotChangedAndDelaysThePublish(t *testing.T) {
+	t.Parallel()
 	v := newVolume(t)
 	path := sys.PublishedPath(nodeA, namespace, "occupied")
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -38,7 +39,7 @@ func TestAnotherFileAtThePublishedPathIsNotChangedAndDelaysThePublish(t *testing
 	v.intent(nodeA, func(intent *volumesv1alpha1.VolumeAttachmentIntent) {
 		intent.Name, intent.GenerateName = "occupied", ""
 	})
-	intent := v.await("occupied", system.HasReason(volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonPathOccupied))
+	intent := v.waits("occupied", volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonPathOccupied)
 	if got := conditionOf(intent, volumesv1alpha1.ConditionReady); !strings.Contains(got, path) {
 		t.Errorf("Ready of intent %s: %q, want path %s named", intent.Name, got, path)
 	}
@@ -52,6 +53,7 @@ func TestAnotherFileAtThePublishedPathIsNotChangedAndDelaysThePublish(t *testing
 }
 
 func TestAFailureThatRepeatsIncrementsItsEvent(t *testing.T) {
+	t.Parallel()
 	v := newVolume(t)
 	id := v.fault(faults.Fault{Method: "NodeStageVolume", Action: faults.Error, Code: codes.Unavailable,
 		Message: "not yet"})
@@ -64,6 +66,7 @@ func TestAFailureThatRepeatsIncrementsItsEvent(t *testing.T) {
 }
 
 func TestAMountThatAnotherProgramRemovedIsRestored(t *testing.T) {
+	t.Parallel()
 	v := newVolume(t)
 	name := v.intent(nodeA)
 	path := v.ready(name)
@@ -105,7 +108,7 @@ func TestAFullDiskUnderTheAgentsRootIsReportedAndOvercome(t *testing.T) {
 		startAgent(t, nodeB)
 	})
 	name := v.intent(nodeB)
-	v.await(name, system.HasReason(volumesv1alpha1.ConditionReady, volumesv1alpha1.ReasonRecordFailed))
+	v.waits(name, volumesv1alpha1.ConditionReady, volumesv1alpha1.ReasonRecordFailed)
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
@@ -176,15 +179,16 @@ func withPersistentVolume(t *testing.T, fsType string) func(*corev1.PersistentVo
 }
 
 func TestTheIntentNamesAnUnknownFilesystem(t *testing.T) {
+	t.Parallel()
 	v := newVolume(t, withPersistentVolume(t, "nosuchfs"))
-	intent := v.await(v.intent(nodeA),
-		system.HasReason(volumesv1alpha1.ConditionReady, volumesv1alpha1.ReasonAttachFailed))
+	intent := v.waits(v.intent(nodeA), volumesv1alpha1.ConditionReady, volumesv1alpha1.ReasonAttachFailed)
 	if got := conditionOf(intent, volumesv1alpha1.ConditionReady); !strings.Contains(got, "nosuchfs") {
 		t.Errorf("Ready of intent %s: %q, want nosuchfs named", intent.Name, got)
 	}
 }
 
 func TestTheIntentNamesAnotherFilesystemOnTheDeviceWhichIsNeverFormatted(t *testing.T) {
+	t.Parallel()
 	v := newVolume(t, ofType(t, "ext4"))
 	backing := sys.BackingFile(v.handle)
 	if out,
@@ -196,7 +200,7 @@ func TestTheIntentNamesAnotherFilesystemOnTheDeviceWhichIsNeverFormatted(t *test
 		t.Fatal(err)
 	}
 	name := v.intent(nodeA)
-	intent := v.await(name, system.HasReason(volumesv1alpha1.ConditionReady, volumesv1alpha1.ReasonFilesystemMismatch))
+	intent := v.waits(name, volumesv1alpha1.ConditionReady, volumesv1alpha1.ReasonFilesystemMismatch)
 	got := conditionOf(intent, volumesv1alpha1.ConditionReady)
 	if !strings.Contains(got, "ext4") || !strings.Contains(got, "btrfs") {
 		t.Errorf("Ready of intent %s: %q, want ext4 and btrfs named", intent.Name, got)
@@ -212,8 +216,10 @@ func TestTheIntentNamesAnotherFilesystemOnTheDeviceWhichIsNeverFormatted(t *test
 }
 
 func TestEachFilesystemIsCreatedAndKept(t *testing.T) {
+	t.Parallel()
 	for _, fsType := range []string{"ext4", "xfs", "btrfs"} {
 		t.Run(fsType, func(t *testing.T) {
+			t.Parallel()
 			v := newVolume(t, ofType(t, fsType), large)
 			first := v.intent(nodeA)
 			write(t, v.ready(first))
@@ -228,6 +234,7 @@ func TestEachFilesystemIsCreatedAndKept(t *testing.T) {
 }
 
 func TestABlockVolumeIsADeviceThatMoves(t *testing.T) {
+	t.Parallel()
 	v := newVolume(t, asBlock)
 	first := v.intent(nodeA)
 	want := bytes.Repeat([]byte("block"), 1000)
@@ -246,6 +253,7 @@ func asBlock(pvc *corev1.PersistentVolumeClaim) {
 // TestAFilesystemGrowsWhileItIsInUse uses xfs: to grow a mounted ext4, the kernel requires a capability that root does
 // not have on every machine.
 func TestAFilesystemGrowsWhileItIsInUse(t *testing.T) {
+	t.Parallel()
 	v := newVolume(t, ofType(t, "xfs"), large)
 	name := v.intent(nodeA)
 	path := v.ready(name)

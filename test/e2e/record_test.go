@@ -42,6 +42,7 @@ func stageOf(i *volumesv1alpha1.VolumeAttachmentIntent) int {
 }
 
 func TestAWatchShowsEachStageOfAnIntentsLifeOnce(t *testing.T) {
+	t.Parallel()
 	v := newVolume(t)
 	intents := record.Start(t, sys.Client, &volumesv1alpha1.VolumeAttachmentIntentList{}, client.InNamespace(namespace),
 		client.MatchingFields{"spec.volume.persistentVolumeClaim.claimName": v.name})
@@ -69,6 +70,7 @@ func TestAWatchShowsEachStageOfAnIntentsLifeOnce(t *testing.T) {
 }
 
 func TestAWatchShowsThatAnIntentIsStalled(t *testing.T) {
+	t.Parallel()
 	ctx := limited(t)
 	const name = "recorded-nfs"
 	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{

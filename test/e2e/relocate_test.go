@@ -69,6 +69,7 @@ func (v *volume) moved(node string) string {
 }
 
 func TestThePluginMovesAClaimAndItsData(t *testing.T) {
+	t.Parallel()
 	v := newVolume(t)
 	intent := v.intent(nodeA)
 	v.proof(v.ready(intent))
@@ -80,6 +81,7 @@ func TestThePluginMovesAClaimAndItsData(t *testing.T) {
 }
 
 func TestAMoveThatWasInterruptedGoesOn(t *testing.T) {
+	t.Parallel()
 	v := newVolume(t)
 	v.proof(v.ready(v.intent(nodeA)))
 	stuck := v.fault(faults.Fault{Method: "NodeUnstageVolume", When: faults.Before, Action: faults.Error,

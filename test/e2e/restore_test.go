@@ -70,7 +70,7 @@ func TestARestoredAPIServerMovesNothingThatIsInUse(t *testing.T) {
 				})
 				must(t, err)
 			}
-			moved.await(first, system.HasReason(volumesv1alpha1.ConditionAttached, volumesv1alpha1.ReasonVolumeInUse))
+			moved.waits(first, volumesv1alpha1.ConditionAttached, volumesv1alpha1.ReasonVolumeInUse)
 			write(t, path)
 			write(t, pathB)
 			untouchedSince(t, mounted, moved)

@@ -26,6 +26,7 @@ const secretsNamespace = "driver-secrets"
 // TestAVolumeIsPublishedWithASecretThatOnlyItsNodeMayRead publishes a volume whose PersistentVolume names a Secret. The
 // audit log shows which accounts have read it.
 func TestAVolumeIsPublishedWithASecretThatOnlyItsNodeMayRead(t *testing.T) {
+	t.Parallel()
 	v := newSecretVolume(t)
 	name := v.intent(nodeA)
 	v.await(name, func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {

@@ -1,0 +1,46 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package e2e
+
+import (
+	"encoding/json"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/explain"
+	"github.com/hawser-io/hawser/test/system"
+)
+
+// waits waits until a condition of the intent has the reason, and checks that kubectl hawser why names the same cause.
+// The test then removes the cause, as the advice of that finding says, and sees the wait end.
+func (v *volume) waits(name, conditionType, reason string) *volumesv1alpha1.VolumeAttachmentIntent {
+	v.t.Helper()
+	has := system.HasReason(conditionType, reason)
+	intent := v.await(name, has)
+	v.explained(name, reason, has)
+	return intent
+}
+
+// explained checks the verdict on an intent, unless the intent does not wait for that any more.
+func (v *volume) explained(name, reason string, waits func(*volumesv1alpha1.VolumeAttachmentIntent) bool) {
+	v.t.Helper()
+	_, output := plugin(limited(v.t), "why", "intent", name, "--output=json")
+	var answer struct{ Reports []explain.Report }
+	if err := json.Unmarshal([]byte(output), &answer); err != nil {
+		v.t.Errorf("kubectl hawser why intent %s: %v in %s", name, err, output)
+		return
+	}
+	found := answer.Reports[0].Findings
+	if len(found) > 0 && found[0].Reason == reason {
+		return
+	}
+	intent, err := sys.AwaitIntent(limited(v.t), namespace, name, func(*volumesv1alpha1.VolumeAttachmentIntent) bool {
+		return true
+	})
+	if err != nil || waits(intent) {
+		v.t.Errorf("kubectl hawser why intent %s does not name %s as the cause, error %v; it finds %s", name, reason, err,
+			output)
+	}
+}
