@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	_ "github.com/hawser-io/hawser/test/environment" // cleans that of the tests
 )
 
 // document is as the commands print it.
