@@ -7,6 +7,7 @@ package explain
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -133,7 +134,7 @@ func (w *walk) intentConditions(v *facts.Volume) {
 	reported := map[string]bool{}
 	for i := range conditions {
 		c := &conditions[i]
-		if c.Type == volumesv1alpha1.ConditionReady || Healthy(c) {
+		if c.Type == volumesv1alpha1.ConditionReady || Healthy(c) || !begun(conditions, c) {
 			continue
 		}
 		reported[c.Reason] = true
@@ -147,6 +148,21 @@ func (w *walk) intentConditions(v *facts.Volume) {
 		w.find(about{object: v.Intent.Ref, reason: volumesv1alpha1.ReasonReleasing, places: w.intentPlaces(v),
 			since: intent.DeletionTimestamp.Time})
 	}
+}
+
+// steps of an intent, in their order.
+var steps = []string{volumesv1alpha1.ConditionResolved, volumesv1alpha1.ConditionAttached,
+	volumesv1alpha1.ConditionStaged, volumesv1alpha1.ConditionPublished}
+
+// begun is false for a step that only waits for one before it.
+func begun(conditions []metav1.Condition, c *metav1.Condition) bool {
+	if c.Reason != volumesv1alpha1.ReasonStaging && c.Reason != volumesv1alpha1.ReasonPublishing {
+		return true
+	}
+	return !slices.ContainsFunc(steps[:max(0, slices.Index(steps, c.Type))], func(earlier string) bool {
+		before := meta.FindStatusCondition(conditions, earlier)
+		return before != nil && !Healthy(before)
+	})
 }
 
 func (w *walk) intentCondition(v *facts.Volume, c *metav1.Condition) {

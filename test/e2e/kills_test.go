@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/explain/catalog"
 	"github.com/hawser-io/hawser/test/csiloop/faults"
 	"github.com/hawser-io/hawser/test/csiloop/ledger"
 	"github.com/hawser-io/hawser/test/system"
@@ -88,7 +89,9 @@ func TestACallThatHangsIsUncertainAndDelaysNoOtherVolume(t *testing.T) {
 
 	write(t, other.ready(other.intent(nodeA)))
 
-	v.waits(name, volumesv1alpha1.ConditionStaged, volumesv1alpha1.ReasonOutcomeUncertain)
+	uncertain := system.HasReason(volumesv1alpha1.ConditionStaged, volumesv1alpha1.ReasonOutcomeUncertain)
+	v.await(name, uncertain)
+	v.explained(name, catalog.CallTimedOut, uncertain)
 	nvs, err := sys.AwaitNode(limited(t), nodeA, func(nvs *volumesv1alpha1.NodeVolumeState) bool { return nvs != nil })
 	if err != nil {
 		t.Fatal(err)
