@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestAProgramIsLedToNoClusterOfItsCaller(t *testing.T) {
@@ -21,8 +23,15 @@ func TestAProgramIsLedToNoClusterOfItsCaller(t *testing.T) {
 	}
 	t.Setenv("POD_NAMESPACE", "storage-system")
 	dir := Directory(t.TempDir())
-	out := filepath.Join(string(dir), "environment")
-	_, ended := start(t, dir, "env > "+out)
+	out, end := filepath.Join(string(dir), "environment"), filepath.Join(string(dir), "end")
+	if err := unix.Mkfifo(end, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// A program that ends at once may end before it is recorded.
+	_, ended := start(t, dir, "env > "+out+"; cat "+end)
+	if err := os.WriteFile(end, nil, 0); err != nil {
+		t.Fatal(err)
+	}
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
