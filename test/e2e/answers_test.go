@@ -107,7 +107,7 @@ func (s stage) play(v *volume, code codes.Code) {
 	if !slices.Contains(s.done, code) {
 		v.see(words, slices.Contains(s.stalls, code))
 		if code == codes.Internal && s.reason != "" {
-			v.explained(v.current, s.reason, func(i *volumesv1alpha1.VolumeAttachmentIntent) bool { return shows(i, words) })
+			v.explained(v.current, func(i *volumesv1alpha1.VolumeAttachmentIntent) bool { return shows(i, words) }, s.reason)
 		}
 		v.removeFault(id)
 	}

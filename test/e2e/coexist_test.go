@@ -250,7 +250,7 @@ func TestAnIntentThatWaitsForAPodsExclusiveVolumeNamesThePodAndGetsItAfterwards(
 		return system.HasReason(volumesv1alpha1.ConditionAttached, volumesv1alpha1.ReasonVolumeInUse)(i) && shows(i, pod.Name)
 	}
 	v.await(intent, names)
-	v.explained(intent, volumesv1alpha1.ReasonVolumeInUse, names)
+	v.explained(intent, names, volumesv1alpha1.ReasonVolumeInUse)
 	v.endPod(pod)
 	v.ready(intent)
 	judge(t)

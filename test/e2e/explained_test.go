@@ -7,6 +7,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"slices"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/explain"
@@ -19,12 +20,13 @@ func (v *volume) waits(name, conditionType, reason string) *volumesv1alpha1.Volu
 	v.t.Helper()
 	has := system.HasReason(conditionType, reason)
 	intent := v.await(name, has)
-	v.explained(name, reason, has)
+	v.explained(name, has, reason)
 	return intent
 }
 
-// explained checks the verdict on an intent, unless the intent does not wait for that any more.
-func (v *volume) explained(name, reason string, waits func(*volumesv1alpha1.VolumeAttachmentIntent) bool) {
+// explained checks that the verdict on an intent has one of the causes, unless the intent does not wait for that any
+// more.
+func (v *volume) explained(name string, waits func(*volumesv1alpha1.VolumeAttachmentIntent) bool, causes ...string) {
 	v.t.Helper()
 	_, output := plugin(limited(v.t), "why", "intent", name, "--output=json")
 	var answer struct{ Reports []explain.Report }
@@ -33,14 +35,14 @@ func (v *volume) explained(name, reason string, waits func(*volumesv1alpha1.Volu
 		return
 	}
 	found := answer.Reports[0].Findings
-	if len(found) > 0 && found[0].Reason == reason {
+	if len(found) > 0 && slices.Contains(causes, found[0].Reason) {
 		return
 	}
 	intent, err := sys.AwaitIntent(limited(v.t), namespace, name, func(*volumesv1alpha1.VolumeAttachmentIntent) bool {
 		return true
 	})
 	if err != nil || waits(intent) {
-		v.t.Errorf("kubectl hawser why intent %s does not name %s as the cause, error %v; it finds %s", name, reason, err,
+		v.t.Errorf("kubectl hawser why intent %s does not name %v as the cause, error %v; it finds %s", name, causes, err,
 			output)
 	}
 }

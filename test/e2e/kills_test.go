@@ -91,7 +91,8 @@ func TestACallThatHangsIsUncertainAndDelaysNoOtherVolume(t *testing.T) {
 
 	uncertain := system.HasReason(volumesv1alpha1.ConditionStaged, volumesv1alpha1.ReasonOutcomeUncertain)
 	v.await(name, uncertain)
-	v.explained(name, catalog.CallTimedOut, uncertain)
+	// The driver answers the next attempt: the first one still runs.
+	v.explained(name, uncertain, catalog.CallTimedOut, volumesv1alpha1.ReasonOutcomeUncertain)
 	nvs, err := sys.AwaitNode(limited(t), nodeA, func(nvs *volumesv1alpha1.NodeVolumeState) bool { return nvs != nil })
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -466,5 +467,36 @@ func TestAPublicationThatGoesAsItIsOpenedIsNotBound(t *testing.T) {
 	n.Mounts = going{withMount{Entry: mount.Entry{ID: 1, Path: "/published", Root: "/", Major: 7, Minor: 1}}, &opened}
 	if file, err := n.open(t.Context(), "/published", "7:1/"); !errors.Is(err, errGone) {
 		t.Errorf("publication that is gone once it is opened: file %v, error %v; want %v", file, err, errGone)
+	}
+}
+
+// leaving is a node with one mount that goes between its open and its bind.
+type leaving struct {
+	withMount
+	gone *bool
+}
+
+func (l leaving) OpenMount(context.Context, string) (*os.File, error) { return os.Open(os.DevNull) }
+
+func (l leaving) EnsureDir(context.Context, string, os.FileMode) error { return nil }
+
+func (l leaving) BindFile(context.Context, *os.File, string, bool, []string) error {
+	*l.gone = true
+	return syscall.EINVAL
+}
+
+func (l leaving) Table() (*mount.Table, error) {
+	if *l.gone {
+		return mount.NewTable(nil), nil
+	}
+	return l.withMount.Table()
+}
+
+func TestAPublicationThatGoesBeforeItsBindIsWaitedFor(t *testing.T) {
+	n, gone := newNode(t, intents{}), false
+	n.Mounts = leaving{withMount{Entry: mount.Entry{ID: 1, Path: "/published", Root: "/", Major: 7, Minor: 1}}, &gone}
+	err := n.mount(t.Context(), record.PodBind{Target: "/target", Source: "7:1/"}, "/published")
+	if !errors.Is(err, errGone) {
+		t.Errorf("bind of a publication that is gone by then: error %v, want %v, after which the pod waits", err, errGone)
 	}
 }

@@ -158,6 +158,10 @@ func (p *Plugin) mount(ctx context.Context, b record.PodBind, path string) error
 	}
 	p.Step("after target path")
 	if err := bindAt(ctx, p.Mounts, published, b); err != nil {
+		// The kernel binds no mount that was removed since it was opened.
+		if gone := p.shows(path, b.Source); gone != nil {
+			return gone
+		}
 		return internal(err)
 	}
 	p.Step("after pod bind")
