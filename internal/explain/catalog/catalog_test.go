@@ -12,6 +12,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -34,12 +35,20 @@ func root() string {
 // reasonsOf reads the values of all constants whose names begin with Reason from the source of the API.
 func reasonsOf(t *testing.T) map[string]string {
 	t.Helper()
-	packages, err := filepath.Glob(filepath.Join(root(), "api", "v1alpha1", "*.go"))
+	reasons := constantsOf(t, "api/v1alpha1")
+	maps.DeleteFunc(reasons, func(name, _ string) bool { return !strings.HasPrefix(name, "Reason") })
+	return reasons
+}
+
+// constantsOf reads the values of all constants that are strings from the source of a package.
+func constantsOf(t *testing.T, directory string) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root(), filepath.FromSlash(directory), "*.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	reasons := map[string]string{}
-	for _, path := range packages {
+	constants := map[string]string{}
+	for _, path := range files {
 		if strings.HasSuffix(path, "_test.go") {
 			continue
 		}
@@ -49,20 +58,22 @@ func reasonsOf(t *testing.T) map[string]string {
 		}
 		ast.Inspect(file, func(node ast.Node) bool {
 			spec, ok := node.(*ast.ValueSpec)
-			if !ok || !strings.HasPrefix(spec.Names[0].Name, "Reason") || len(spec.Values) == 0 {
+			if !ok || len(spec.Names) != len(spec.Values) {
 				return true
 			}
-			if value, ok := spec.Values[0].(*ast.BasicLit); ok {
-				text, err := strconv.Unquote(value.Value)
-				if err != nil {
-					t.Fatal(err)
+			for i, name := range spec.Names {
+				if value, ok := spec.Values[i].(*ast.BasicLit); ok && value.Kind == token.STRING {
+					text, err := strconv.Unquote(value.Value)
+					if err != nil {
+						t.Fatal(err)
+					}
+					constants[name.Name] = text
 				}
-				reasons[spec.Names[0].Name] = text
 			}
 			return true
 		})
 	}
-	return reasons
+	return constants
 }
 
 func TestEveryReasonOfTheAPIHasItsSentence(t *testing.T) {
