@@ -69,6 +69,12 @@ func (w *claims) claim(v *facts.Volume, waiting bool) {
 		w.newClaim(v)
 		return
 	}
+	if createdAgain(v) {
+		w.link(ref, Bad, "created again: not the claim that the intent keeps to", claim.CreationTimestamp.Time)
+		w.find(about{object: v.Intent.Ref, reason: volumesv1alpha1.ReasonClaimReplaced, level: unlessReleased(v),
+			places: map[string]string{"intent": v.Intent.Ref.Name, "claim": ref.Name}})
+		return
+	}
 	switch claim.Status.Phase {
 	case corev1.ClaimBound:
 		w.boundClaim(v, claim, ref, waiting)
@@ -79,6 +85,13 @@ func (w *claims) claim(v *facts.Volume, waiting bool) {
 		w.link(ref, Waits, "not bound", claim.CreationTimestamp.Time)
 		w.pendingClaim(v, claim, ref)
 	}
+}
+
+// createdAgain reports whether the claim is another one than the intent began with. What it waits for is then nothing to
+// the intent.
+func createdAgain(v *facts.Volume) bool {
+	return v.PodVolume == "" && v.Intent.Found && v.Intent.Value.Status.ClaimUID != "" &&
+		v.Intent.Value.Status.ClaimUID != v.Claim.Value.UID
 }
 
 // newClaim checks the class of a claim that is not applied yet. It waits for nothing else.
@@ -227,7 +240,7 @@ func (w *claims) volumeDeleting(v *facts.Volume, waiting bool) {
 
 // volumeProblem reports what is wrong with the PersistentVolume itself, and returns it in a few words.
 func (w *claims) volumeProblem(v *facts.Volume, pv *corev1.PersistentVolume, ref facts.Ref) string {
-	if owner := pv.Spec.ClaimRef; owner != nil && v.Claim.Found &&
+	if owner := pv.Spec.ClaimRef; owner != nil && v.Claim.Found && !createdAgain(v) &&
 		(owner.Name != v.Claim.Ref.Name || owner.Namespace != v.Claim.Ref.Namespace ||
 			owner.UID != "" && v.Claim.Value.UID != "" && owner.UID != v.Claim.Value.UID) {
 		detail := fmt.Sprintf("it belongs to claim %s/%s", owner.Namespace, owner.Name)

@@ -99,7 +99,8 @@ func volumeExists(_ *facts.Facts, v *facts.Volume) string {
 }
 
 func isAttached(_ *facts.Facts, v *facts.Volume) string {
-	return says(v.Attached() && v.Attachment.Value.Status.AttachError == nil, v.Attachment.Ref, "is attached")
+	return says(v.Attached() && v.Attachment.Value.Status.AttachError == nil && !v.Other.Asked(), v.Attachment.Ref,
+		"is attached")
 }
 
 func taintGone(n *facts.Node, _ string) string {

@@ -161,9 +161,13 @@ func (w *walk) otherAttachment(v *facts.Volume, places map[string]string) {
 		other += ", which does not exist any more"
 	}
 	since := va.CreationTimestamp.Time
-	w.link(v.Attachment.Ref, Bad, "not attached to "+v.Node+", and for "+other, since)
+	attached := "not attached to "
+	if va.Status.Attached {
+		attached = "attached to "
+	}
+	w.link(v.Attachment.Ref, Bad, attached+v.Node+", and for "+other, since)
 	detail := fmt.Sprintf("it is for %s; %s is wanted, which has the same driver and handle", other, v.Volume.Ref.Name)
-	if len(va.Finalizers) > 0 {
+	if !va.Status.Attached && len(va.Finalizers) > 0 {
 		detail += "; it may be attached, because it has finalizers: " + strings.Join(va.Finalizers, ", ")
 	}
 	w.find(about{object: v.Attachment.Ref, reason: catalog.OtherAttachment, places: places, since: since, detail: detail})

@@ -94,7 +94,8 @@ var upstream = []Entry{
 	{Code: "HWS716", Reason: OtherAttachment, Level: Problem, Depth: Root, Acts: Holder,
 		Says: "The attachment to the node is for another PersistentVolume with the same driver and handle.",
 		Way: "Hawser replaces it for an intent if it was never attached and nothing names that volume. " +
-			"Otherwise delete the intents for the volume on the node. Without intents, delete the attachment.",
+			"Otherwise delete the pods and intents that use that volume on the node. If the attachment stays though nothing " +
+			"uses it there, delete the attachment.",
 		Run: []string{"kubectl get volumeattachment {attachment} -o yaml",
 			"kubectl get vai -A --field-selector spec.nodeName={node}"}},
 	{Code: "HWS717", Reason: AttachmentHeld, Level: Problem, Depth: Direct, Acts: Hawser,

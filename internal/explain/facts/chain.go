@@ -94,9 +94,9 @@ func (g *Gatherer) attachment(ctx context.Context, v *Volume) {
 	g.elsewhere(ctx, v)
 }
 
-// other reads the PersistentVolume of an attachment that is not attached and is for another one than is wanted.
+// other reads the PersistentVolume of an attachment that is for another one than is wanted.
 func (g *Gatherer) other(ctx context.Context, v *Volume) {
-	if !v.Attachment.Found || v.Attachment.Value.Status.Attached {
+	if !v.Attachment.Found {
 		return
 	}
 	name := ptr.Deref(v.Attachment.Value.Spec.Source.PersistentVolumeName, "")
