@@ -62,7 +62,7 @@ func (w *walk) intent(v *facts.Volume) {
 		return
 	}
 	ready := meta.FindStatusCondition(intent.Status.Conditions, volumesv1alpha1.ConditionReady)
-	if intent.Status.ObservedGeneration < intent.Generation || ready == nil {
+	if ready == nil || max(intent.Status.ObservedGeneration, ready.ObservedGeneration) < intent.Generation {
 		w.notObserved(intent, ref)
 		if ready == nil {
 			return
