@@ -43,11 +43,16 @@ func remove(t *testing.T, object client.Object) {
 // claim creates a claim. One test's claims and pods have a name of the test's own.
 func claim(t *testing.T, name, class string) *corev1.PersistentVolumeClaim {
 	t.Helper()
+	return sized(t, name, class, "32Mi")
+}
+
+func sized(t *testing.T, name, class, size string) *corev1.PersistentVolumeClaim {
+	t.Helper()
 	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &class,
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			Resources: corev1.VolumeResourceRequirements{
-				Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("32Mi")}}}}
+				Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}}}}
 	create(t, c)
 	return c
 }
@@ -55,8 +60,13 @@ func claim(t *testing.T, name, class string) *corev1.PersistentVolumeClaim {
 // bound creates a claim, and returns the handle of its volume.
 func bound(t *testing.T, name string) (c *corev1.PersistentVolumeClaim, handle string) {
 	t.Helper()
-	claim(t, name, class)
-	c, err := sys.AwaitClaim(limited(t), namespace, name, func(c *corev1.PersistentVolumeClaim) bool {
+	return becomesBound(t, claim(t, name, class))
+}
+
+// becomesBound waits until a claim is bound, and returns the handle of its volume.
+func becomesBound(t *testing.T, c *corev1.PersistentVolumeClaim) (bound *corev1.PersistentVolumeClaim, handle string) {
+	t.Helper()
+	c, err := sys.AwaitClaim(limited(t), namespace, c.Name, func(c *corev1.PersistentVolumeClaim) bool {
 		return c != nil && c.Status.Phase == corev1.ClaimBound
 	})
 	if err != nil {

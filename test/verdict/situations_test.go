@@ -150,19 +150,21 @@ func TestAClaimThatIsDeletedInUse(t *testing.T) {
 	}
 }
 
+// TestAnExpansionThatFails uses xfs: to grow a mounted ext4, the kernel requires a capability that root does not have on
+// every machine.
 func TestAnExpansionThatFails(t *testing.T) {
 	t.Parallel()
-	c, handle := bound(t, "grows")
+	c, handle := becomesBound(t, sized(t, "grows", xfsClass, "512Mi"))
 	pod(t, "grows", "grows", nodeA)
 	runs(t, "grows")
 	repair := fault(t, faults.Fault{Method: "ControllerExpandVolume", Volume: handle, Code: codes.ResourceExhausted,
 		Message: "the pool is full"})
-	resize(t, c, "64Mi")
+	resize(t, c, "640Mi")
 	s := stuck{kind: "pvc", name: "grows", admin: verdict{"HWS932", "HWS932", nil}}
 	s.explained(t)
 	repair()
 	if _, err := sys.AwaitClaim(limited(t), namespace, c.Name, func(c *corev1.PersistentVolumeClaim) bool {
-		return c.Status.Capacity.Storage().Equal(resource.MustParse("64Mi"))
+		return c.Status.Capacity.Storage().Equal(resource.MustParse("640Mi"))
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -199,8 +201,8 @@ func TestANodeThatIsDead(t *testing.T) {
 	}
 	t.Parallel()
 	pod(t, "dead-2", "dead", nodeB)
-	s := stuck{kind: "pod", name: "dead-2", admin: verdict{"HWS419", "HWS419", []string{"HWS701", "HWS710", "HWS713"}},
-		reader: verdict{"HWS701", "HWS701", nil}}
+	s := stuck{kind: "pod", name: "dead-2", admin: verdict{"HWS419", "HWS419", []string{"HWS701", "HWS708", "HWS710", "HWS713"}},
+		reader: verdict{"HWS701", "HWS701", []string{"HWS708"}}}
 	cause := s.explained(t)
 	obey(t, cause, "kubectl taint node "+nodeDead)
 	runs(t, s.name)

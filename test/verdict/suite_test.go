@@ -37,6 +37,7 @@ const (
 	namespace, reader = "shop", "reader"
 	class             = "loop"
 	secretClass       = "secret"
+	xfsClass          = "xfs"
 	// waitTimeout is the timeout of every wait. A doctor reports what a component works on after five minutes.
 	waitTimeout = 8 * time.Minute
 	// dirVariable enables the suite and names the directory of its cluster.
@@ -103,14 +104,15 @@ func objects() []client.Object {
 		return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: system.DriverName,
 			AllowVolumeExpansion: ptr.To(true)}
 	}
-	secret := loop(secretClass)
+	xfs, secret := loop(xfsClass), loop(secretClass)
+	xfs.Parameters = map[string]string{"csi.storage.k8s.io/fstype": "xfs"}
 	secret.Parameters = map[string]string{"csi.storage.k8s.io/node-stage-secret-name": stageSecret,
 		"csi.storage.k8s.io/node-stage-secret-namespace": namespace}
 	return []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
 		&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: system.DriverName},
 			Spec: storagev1.CSIDriverSpec{AttachRequired: ptr.To(true)}},
-		loop(class), secret,
+		loop(class), xfs, secret,
 		&rbacv1.Role{ObjectMeta: inShop, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""},
 			Resources: []string{"pods", "persistentvolumeclaims", "events"}, Verbs: []string{"get", "list", "watch"}}}},
 		&rbacv1.RoleBinding{ObjectMeta: inShop,
