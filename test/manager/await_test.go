@@ -109,6 +109,9 @@ func (w *world) reason(
 			found = meta.FindStatusCondition(i.Status.Conditions, conditionType)
 			return exists(i) && found != nil && found.Status == value && found.Reason == reason
 		})
+	if value != metav1.ConditionTrue {
+		w.explained(t, intent, conditionType, reason)
+	}
 	return found.Message
 }
 
