@@ -87,8 +87,8 @@ func (w *claims) claim(v *facts.Volume, waiting bool) {
 	}
 }
 
-// createdAgain reports whether the claim is another one than the intent began with. What it waits for is then nothing to
-// the intent.
+// createdAgain reports whether the claim is another one than the intent began with. What it waits for is then nothing
+// to the intent.
 func createdAgain(v *facts.Volume) bool {
 	return v.PodVolume == "" && v.Intent.Found && v.Intent.Value.Status.ClaimUID != "" &&
 		v.Intent.Value.Status.ClaimUID != v.Claim.Value.UID

@@ -150,8 +150,8 @@ func TestAClaimThatIsDeletedInUse(t *testing.T) {
 	}
 }
 
-// TestAnExpansionThatFails uses xfs: to grow a mounted ext4, the kernel requires a capability that root does not have on
-// every machine.
+// TestAnExpansionThatFails uses xfs: to grow a mounted ext4, the kernel requires a capability that root does not have
+// on every machine.
 func TestAnExpansionThatFails(t *testing.T) {
 	t.Parallel()
 	c, handle := becomesBound(t, sized(t, "grows", xfsClass, "512Mi"))
@@ -201,7 +201,8 @@ func TestANodeThatIsDead(t *testing.T) {
 	}
 	t.Parallel()
 	pod(t, "dead-2", "dead", nodeB)
-	s := stuck{kind: "pod", name: "dead-2", admin: verdict{"HWS419", "HWS419", []string{"HWS701", "HWS708", "HWS710", "HWS713"}},
+	s := stuck{kind: "pod", name: "dead-2",
+		admin:  verdict{"HWS419", "HWS419", []string{"HWS701", "HWS708", "HWS710", "HWS713"}},
 		reader: verdict{"HWS701", "HWS701", []string{"HWS708"}}}
 	cause := s.explained(t)
 	obey(t, cause, "kubectl taint node "+nodeDead)

@@ -48,28 +48,28 @@ func situations(t *testing.T) string {
 	t.Helper()
 	reports, tables, suites := reports(t), mentions(t), comparisons(t)
 	var b strings.Builder
-	b.WriteString(`# Situations of each finding
+	b.WriteString(strings.ReplaceAll(`# Situations of each finding
 
 Where each code of [the reference](../reference/findings.md) is tried. The page is made from the tests by
-` + "`go test ./internal/explain/catalog -update`" + `.
+'go test ./internal/explain/catalog -update'.
 
-- **Reports** are whole situations as objects in ` + "`internal/cli/testdata`" + `, each with the report that is printed.
+- **Reports** are whole situations as objects in 'internal/cli/testdata', each with the report that is printed.
 - **Tables** are packages with a test that names the code, most of them with one changed object in a healthy chain.
 - **Compared** are suites in which real programs came into the situation by themselves, the verdict was compared with
   what was broken, and the wait ended once that was mended. [verdicts.md](verdicts.md) has those without Hawser.
 
-Codes that mean that all is well are left out. ` + "`internal/explain/catalog`" + ` itself tries the commands and the ways out of
+Codes that mean that all is well are left out. 'internal/explain/catalog' itself tries the commands and the ways out of
 all codes with every state of the objects that they name.
 
 | Code | Reason | Reports | Tables | Compared |
 |---|---|---|---|---|
-`)
+`, "'", "`"))
 	for _, e := range catalog.All() {
 		if e.Level == catalog.Fine {
 			continue
 		}
-		fmt.Fprintf(&b, "| [%s](../reference/findings.md#%s) | %s | %s | %s | %s |\n", e.Code, strings.ToLower(e.Code), e.Reason,
-			strings.Join(reports[e.Code], ", "), of(tables, e), of(suites, e))
+		fmt.Fprintf(&b, "| [%s](../reference/findings.md#%s) | %s | %s | %s | %s |\n", e.Code, strings.ToLower(e.Code),
+			e.Reason, strings.Join(reports[e.Code], ", "), of(tables, e), of(suites, e))
 	}
 	return b.String()
 }
