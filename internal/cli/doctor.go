@@ -192,14 +192,19 @@ func shortened(ref facts.Ref) facts.Ref {
 
 // objectOf names the object, the claim of its volume, and how many more have the finding.
 func objectOf(f *doctor.Finding, object facts.Ref) string {
-	name := object.String()
-	if f.Claim != nil && *f.Claim != f.Object {
-		name += fmt.Sprintf(" (claim %s/%s)", f.Claim.Namespace, f.Claim.Name)
-	}
+	name := withClaim(object, f.Claim)
 	if f.Count > 1 {
 		name += fmt.Sprintf(" and %d more", f.Count-1)
 	}
 	return name
+}
+
+// withClaim names an object, and the claim of its volume.
+func withClaim(object facts.Ref, claim *facts.Ref) string {
+	if claim == nil || *claim == object {
+		return object.String()
+	}
+	return fmt.Sprintf("%s (claim %s/%s)", object, claim.Namespace, claim.Name)
 }
 
 // waiting counts what waits, and names the first.
@@ -220,17 +225,18 @@ func (w *writer) wholeFinding(f *doctor.Finding) {
 	if f.Since != nil {
 		w.line("since", fmt.Sprintf("%s (%s)", f.Since.Format(time.RFC3339), w.age(*f.Since)))
 	}
-	w.line("also", refs(f.Others))
-	w.line("waiting", refs(f.Waiters))
+	w.line("also", lines(f.Others, func(o doctor.Other) string { return withClaim(o.Ref, o.Claim) }))
+	w.line("waiting", lines(f.Waiters, facts.Ref.String))
 	w.wayOut(f.Finding)
 }
 
-func refs(list []facts.Ref) string {
-	names := make([]string, 0, len(list))
-	for _, ref := range list {
-		names = append(names, ref.String())
+// lines has one line for each element.
+func lines[T any](list []T, text func(T) string) string {
+	all := make([]string, 0, len(list))
+	for _, element := range list {
+		all = append(all, text(element))
 	}
-	return strings.Join(names, "\n")
+	return strings.Join(all, "\n")
 }
 
 // leftOut names what could not be read.

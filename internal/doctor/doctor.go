@@ -50,8 +50,8 @@ type Finding struct {
 	// Claim of the volume that the finding is about.
 	Claim *facts.Ref `json:"claim,omitempty"`
 	// Count is how many objects have it. Others are some of them, beside Object.
-	Count  int         `json:"count"`
-	Others []facts.Ref `json:"others,omitempty"`
+	Count  int     `json:"count"`
+	Others []Other `json:"others,omitempty"`
 	// Waiting counts the pods and intents that wait for it. Waiters are some of them, the oldest first.
 	Waiting int         `json:"waiting,omitempty"`
 	Waiters []facts.Ref `json:"waiters,omitempty"`
@@ -62,6 +62,13 @@ type Finding struct {
 	group string
 	// namespaces that the finding concerns; none for one about the cluster.
 	namespaces map[string]bool
+}
+
+// Other is one more object that has a finding.
+type Other struct {
+	facts.Ref
+	// Claim of the volume that the object is, or attaches.
+	Claim *facts.Ref `json:"claim,omitempty"`
 }
 
 // LeftOut is a kind of object that could not be read, and what is not known without it.
@@ -177,14 +184,14 @@ func (f *Finding) merge(other *Finding) {
 	if !f.objects[other.Object] {
 		f.objects[other.Object] = true
 		f.Count += other.Count
-		f.Others = named(f.Others, other.Object)
+		f.Others = named(f.Others, Other{other.Object, other.Claim})
 	}
 	f.Waiting += other.Waiting
 	f.Waiters = named(f.Waiters, other.Waiters...)
 }
 
 // named adds objects as long as there are few.
-func named(list []facts.Ref, more ...facts.Ref) []facts.Ref {
+func named[T any](list []T, more ...T) []T {
 	list = append(list, more...)
 	return list[:min(len(list), mostNamed)]
 }

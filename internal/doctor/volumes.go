@@ -76,7 +76,7 @@ func (x *examination) sharedHandle(name string, volumes []*corev1.PersistentVolu
 			onNodes(nodes))})
 	f.Count = len(volumes)
 	for _, pv := range volumes[1:] {
-		f.Others = named(f.Others, refOf(facts.KindVolume, pv))
+		f.Others = named(f.Others, Other{refOf(facts.KindVolume, pv), claimOf(pv)})
 	}
 }
 

@@ -118,7 +118,7 @@ func (x *examination) pendingClaim(claims []*corev1.PersistentVolumeClaim) {
 		for _, claim := range claims {
 			f.namespaces[claim.Namespace] = true
 			if claim != claims[0] {
-				f.Others = named(f.Others, refOf(facts.KindClaim, claim))
+				f.Others = named(f.Others, Other{Ref: refOf(facts.KindClaim, claim)})
 			}
 		}
 		x.found = append(x.found, f)

@@ -102,7 +102,8 @@ func (s stuck) examined(t *testing.T, want verdict, user ...string) {
 		last, about = doctor.Report{}, nil
 		plugin(t, &last, append([]string{"doctor", "--all"}, user...)...)
 		for _, f := range last.Findings {
-			if slices.Contains(slices.Concat(f.Others, f.Waiters, nil), s.ref()) || f.Object == s.ref() {
+			if slices.ContainsFunc(f.Others, func(o doctor.Other) bool { return o.Ref == s.ref() }) ||
+				slices.Contains(f.Waiters, s.ref()) || f.Object == s.ref() {
 				about = append(about, f.Code)
 			}
 		}
