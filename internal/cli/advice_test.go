@@ -72,7 +72,8 @@ func (w scene) prevented(command string) string {
 	if words[1] == "hawser" {
 		return w.preventedOfPlugin(words[2:])
 	}
-	if len(words) < 4 || strings.HasPrefix(words[3], "-") || strings.Contains(words[2], ",") {
+	if len(words) < 4 || strings.HasPrefix(words[2], "-") || strings.HasPrefix(words[3], "-") ||
+		strings.Contains(words[2], ",") {
 		return "" // it names no object
 	}
 	verb, kind, name := words[1], words[2], words[3]

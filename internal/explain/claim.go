@@ -7,6 +7,7 @@ package explain
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -60,6 +61,9 @@ func (w *claims) claim(v *facts.Volume, waiting bool) {
 	switch {
 	case !v.Claim.Asked():
 		return
+	case v.Ephemeral && facts.Absent(v.Claim.Err):
+		w.ephemeralClaim(ref)
+		return
 	case v.Claim.Err != nil:
 		w.missing(ref, v.Claim.Err, about{reason: volumesv1alpha1.ReasonClaimNotFound, level: unlessReleased(v)})
 		return
@@ -92,6 +96,19 @@ func (w *claims) claim(v *facts.Volume, waiting bool) {
 func createdAgain(v *facts.Volume) bool {
 	return v.PodVolume == "" && v.Intent.Found && v.Intent.Value.Status.ClaimUID != "" &&
 		v.Intent.Value.Status.ClaimUID != v.Claim.Value.UID
+}
+
+// ephemeralClaim reports a claim that is yet to be made for the pod, and what the controller could not do.
+func (w *claims) ephemeralClaim(ref facts.Ref) {
+	since := w.f.Pod.Value.CreationTimestamp.Time
+	w.link(ref, Waits, "does not exist yet", since)
+	a := w.late(about{object: ref, reason: catalog.PodEphemeralClaim, since: since})
+	for _, e := range w.f.PodEvents.Items {
+		if e.Reason == "FailedBinding" && strings.Contains(e.Message, ref.Name) {
+			a.level, a.detail = catalog.Problem, repeated(e)
+		}
+	}
+	w.find(a)
 }
 
 // newClaim checks the class of a claim that is not applied yet. It waits for nothing else.
@@ -170,7 +187,11 @@ func (w *claims) pendingClaim(v *facts.Volume, claim *corev1.PersistentVolumeCla
 	for i := len(v.ClaimEvents.Items) - 1; i >= 0; i-- {
 		e := v.ClaimEvents.Items[i]
 		if reason := claimReason(e); reason != "" {
-			w.find(about{object: ref, reason: reason, detail: repeated(e), since: since, places: at("class", v.Class.Ref.Name)})
+			a := about{object: ref, reason: reason, detail: repeated(e), since: since, places: at("class", v.Class.Ref.Name)}
+			if reason == catalog.WaitsForPod && v.PodVolume != "" && v.Node == "" {
+				a.level = catalog.Note // it waits for the scheduler to bind the pod, which has its own finding
+			}
+			w.find(a)
 			return
 		}
 	}

@@ -254,7 +254,7 @@ func (b *builder) commands(e catalog.Entry, places map[string]string) []string {
 func add(findings []Finding, finding Finding) []Finding {
 	for i := range findings {
 		f := &findings[i]
-		if f.Code != finding.Code || f.Object != finding.Object && f.Detail != "" && finding.Detail != "" {
+		if f.Code != finding.Code || f.Object != finding.Object && (f.Detail == "") == (finding.Detail == "") {
 			continue
 		}
 		if f.Detail == "" {

@@ -25,9 +25,11 @@ const hangsAfter = 150 * time.Second
 // observedWithin is how long a manager may need to reconcile an intent.
 const observedWithin = 30 * time.Second
 
-// calls are the reasons of an intent during a driver call, and after one without an answer.
-var calls = map[string]bool{volumesv1alpha1.ReasonStaging: true, volumesv1alpha1.ReasonPublishing: true,
-	volumesv1alpha1.ReasonExpanding: true, volumesv1alpha1.ReasonOutcomeUncertain: true,
+// calls are the reasons of an intent during a driver call, and after one without an answer. Those that are true for
+// the latter prove by their age that a call hangs. The agent ends a call at its limit, and a step before that may have
+// waited for something else, or gives many files to a group.
+var calls = map[string]bool{volumesv1alpha1.ReasonStaging: false, volumesv1alpha1.ReasonPublishing: false,
+	volumesv1alpha1.ReasonExpanding: false, volumesv1alpha1.ReasonOutcomeUncertain: true,
 	volumesv1alpha1.ReasonCallInFlight: true}
 
 // intentSubject explains an intent.
@@ -141,7 +143,8 @@ func (w *walk) intentConditions(v *facts.Volume) {
 		w.intentCondition(v, c)
 	}
 	ready := meta.FindStatusCondition(conditions, volumesv1alpha1.ConditionReady)
-	if ready != nil && !Healthy(ready) && !reported[ready.Reason] {
+	explained := ready != nil && ready.Reason == volumesv1alpha1.ReasonReleasing && w.report.found(v.Intent.Ref)
+	if ready != nil && !Healthy(ready) && !reported[ready.Reason] && !explained {
 		w.intentCondition(v, ready)
 	}
 	if intent := v.Intent.Value; intent.DeletionTimestamp != nil && !w.report.found(v.Intent.Ref) {
@@ -154,9 +157,13 @@ func (w *walk) intentConditions(v *facts.Volume) {
 var steps = []string{volumesv1alpha1.ConditionResolved, volumesv1alpha1.ConditionAttached,
 	volumesv1alpha1.ConditionStaged, volumesv1alpha1.ConditionPublished}
 
+// waitReasons are those of a step that may only wait for one before it.
+var waitReasons = []string{volumesv1alpha1.ReasonDetached, volumesv1alpha1.ReasonStaging,
+	volumesv1alpha1.ReasonPublishing}
+
 // begun is false for a step that only waits for one before it.
 func begun(conditions []metav1.Condition, c *metav1.Condition) bool {
-	if c.Reason != volumesv1alpha1.ReasonStaging && c.Reason != volumesv1alpha1.ReasonPublishing {
+	if !slices.Contains(waitReasons, c.Reason) {
 		return true
 	}
 	return !slices.ContainsFunc(steps[:max(0, slices.Index(steps, c.Type))], func(earlier string) bool {
@@ -173,7 +180,7 @@ func (w *walk) intentCondition(v *facts.Volume, c *metav1.Condition) {
 		(c.Type == volumesv1alpha1.ConditionStalled || c.Type == volumesv1alpha1.ConditionResolved) {
 		a.level = catalog.Note // it only has to be released
 	}
-	a = unlessBusy(a)
+	a = w.unlessSilent(unlessBusy(a), intent)
 	if a = w.unlessRefuted(a, intent.Spec.NodeName, v); a.reason == catalog.Outdated {
 		w.find(a)
 		return
@@ -185,12 +192,23 @@ func (w *walk) intentCondition(v *facts.Volume, c *metav1.Condition) {
 	if c.Type == volumesv1alpha1.ConditionExpanded && w.f.Subject.Kind == facts.KindPod {
 		a.level = catalog.Note // an expansion keeps no pod from starting
 	}
-	if calls[c.Reason] && (w.f.Now.Sub(a.since) > hangsAfter || timedOut(intent)) {
+	if ofAge, call := calls[c.Reason]; call && (ofAge && w.f.Now.Sub(a.since) > hangsAfter || timedOut(intent)) {
 		hung := a
 		hung.reason = catalog.CallTimedOut
 		w.find(hung)
 	}
 	w.find(a)
+}
+
+// unlessSilent distinguishes an intent on which the agent has not reported although the volume has been attached for
+// long. It has nothing to wait for then.
+func (w *walk) unlessSilent(a about, intent *volumesv1alpha1.VolumeAttachmentIntent) about {
+	attached := meta.FindStatusCondition(intent.Status.Conditions, volumesv1alpha1.ConditionAttached)
+	if a.reason == volumesv1alpha1.ReasonProgressing && attached != nil && Healthy(attached) &&
+		w.f.Now.Sub(attached.LastTransitionTime.Time) > patience {
+		a.reason, a.since = catalog.NotReported, attached.LastTransitionTime.Time
+	}
+	return a
 }
 
 // lastError is the error of the driver, unless the condition has it already.

@@ -25,10 +25,19 @@ func (w *walk) managerSubject() {
 	w.manager()
 	w.under(func() {
 		w.operator()
-		w.managerLease()
-		w.agents()
+		if !pastDraining(w.f.Manager.Value) { // after that manager and agents end as they should
+			w.managerLease()
+			w.agents()
+		}
 		w.programs()
 	})
+}
+
+// pastDraining reports whether Hawser is being removed, and nothing is in use any more.
+func pastDraining(m *volumesv1alpha1.VolumeManager) bool {
+	c := meta.FindStatusCondition(m.Status.Conditions, volumesv1alpha1.ConditionRemoved)
+	return m.DeletionTimestamp != nil && c != nil &&
+		(c.Reason == volumesv1alpha1.ReasonStoppingPrograms || c.Reason == volumesv1alpha1.ReasonCleaningUp)
 }
 
 // manager explains the VolumeManager itself.
@@ -150,8 +159,14 @@ func (w *walk) programs() {
 		if pod.Spec.NodeName != "" {
 			where = "on node " + pod.Spec.NodeName
 		}
-		w.link(facts.Ref{Kind: facts.KindPod, Namespace: pod.Namespace, Name: pod.Name}, Bad,
-			join(where, unready(pod)), pod.CreationTimestamp.Time)
+		text, since := unready(pod), pod.CreationTimestamp.Time
+		if pod.DeletionTimestamp != nil {
+			text, since = "being deleted", pod.DeletionTimestamp.Time
+		}
+		w.link(facts.Ref{Kind: facts.KindPod, Namespace: pod.Namespace, Name: pod.Name}, Bad, join(where, text), since)
+		if n, known := w.f.NodeOf(pod.Spec.NodeName); known && pastDraining(w.f.Manager.Value) {
+			w.under(func() { w.nodeLink(&n) }) // its kubelet ends the pod
+		}
 	}
 }
 

@@ -58,11 +58,13 @@ func (w *nodes) nodeLink(n *facts.Node) {
 	}
 	if handshake.OutOfService(node) != nil {
 		text += ", out of service"
-		w.find(about{object: ref, reason: catalog.OutOfService})
+		if !contradicted(n) { // the node state has another finding about it
+			w.find(about{object: ref, reason: catalog.OutOfService})
+		}
 	}
 	if node.Spec.Unschedulable {
 		text += ", cordoned"
-		w.find(about{object: ref, reason: catalog.Cordoned})
+		w.find(about{object: ref, reason: catalog.Cordoned, level: w.ifKeptOff()})
 	}
 	w.link(ref, state, text, ready.LastTransitionTime.Time)
 }

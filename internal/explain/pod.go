@@ -130,11 +130,26 @@ func (w *walk) unscheduled(pod *corev1.Pod, ref facts.Ref) {
 	if len(pod.Spec.SchedulingGates) > 0 || scheduled.Status != corev1.ConditionFalse {
 		return
 	}
+	if c := podCondition(pod, volumesv1alpha1.ConditionPlaceable); c.Status == corev1.ConditionTrue {
+		w.find(about{object: ref, reason: c.Reason, detail: c.Message, since: c.LastTransitionTime.Time})
+	}
 	for _, reason := range schedulerReasons(scheduled.Message) {
+		if reason == catalog.PodEphemeralClaim && w.report.has(reason) {
+			continue // the claim itself was read
+		}
 		a := about{object: ref, reason: reason, detail: scheduled.Message, since: scheduled.LastTransitionTime.Time,
 			places: w.claimPlaces()}
 		w.find(w.unlessRefuted(a, "", w.volumes()...))
 	}
+}
+
+// ifKeptOff is the level of what keeps new pods from the only node that the subject asks for.
+func (b *builder) ifKeptOff() catalog.Level {
+	if b.f.Subject.Kind == facts.KindPod && b.f.Pod.Value.Spec.NodeName == "" &&
+		strings.Contains(podCondition(b.f.Pod.Value, corev1.PodScheduled).Message, "were unschedulable") {
+		return catalog.Problem
+	}
+	return ""
 }
 
 // claimPlaces names the claim and volume of a pod that has only one.

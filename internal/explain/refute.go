@@ -23,9 +23,8 @@ import (
 
 // ofVolume are what shows that a reason does not hold any more for a volume; empty if nothing does.
 var ofVolume = map[string]func(*facts.Facts, *facts.Volume) string{
-	volumesv1alpha1.ReasonClaimNotFound: func(_ *facts.Facts, v *facts.Volume) string {
-		return says(v.Claim.Found, v.Claim.Ref, "exists")
-	},
+	volumesv1alpha1.ReasonClaimNotFound:        claimExists,
+	catalog.PodEphemeralClaim:                  claimExists,
 	volumesv1alpha1.ReasonClaimNotBound:        claimBound,
 	volumesv1alpha1.ReasonWaitForFirstConsumer: claimBound,
 	volumesv1alpha1.ReasonClaimLost:            claimBound,
@@ -84,6 +83,10 @@ func says(does bool, ref facts.Ref, what string) string {
 		return ""
 	}
 	return ref.String() + " " + what
+}
+
+func claimExists(_ *facts.Facts, v *facts.Volume) string {
+	return says(v.Claim.Found, v.Claim.Ref, "exists")
 }
 
 func claimBound(_ *facts.Facts, v *facts.Volume) string {

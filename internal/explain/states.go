@@ -56,6 +56,15 @@ func StateOf(object client.Object) catalog.State {
 	return state
 }
 
+// contradicted reports whether a manager has seen that the agent renewed its Lease after the out-of-service taint.
+func contradicted(n *facts.Node) bool {
+	if !n.State.Found {
+		return false
+	}
+	seen := n.State.Value.Status.Node.OutOfService
+	return seen != nil && seen.Contradicted != nil
+}
+
 // items adds the objects of a list.
 func items[T any, P interface {
 	*T
@@ -81,6 +90,9 @@ func knownOf(f *facts.Facts) known {
 		note(k, n.Node)
 		note(k, n.CSINode)
 		note(k, n.State)
+		if k[n.Node.Ref] == catalog.Tainted && contradicted(n) {
+			k[n.Node.Ref] = catalog.Contradicted
+		}
 		if !f.Installed {
 			k[facts.Ref{Kind: facts.KindState, Name: n.Name}] = catalog.Gone
 		}

@@ -22,6 +22,8 @@ const (
 	Pinned
 	// Tainted is a Node with the taint node.kubernetes.io/out-of-service.
 	Tainted
+	// Contradicted is a Node with that taint whose agent has reported since, so that the taint forces nothing.
+	Contradicted
 	// Deleting objects have a deletion timestamp.
 	Deleting
 	// Done is an act that was carried out already.
@@ -122,6 +124,11 @@ func (e Entry) off(node State) Entry {
 	case Tainted:
 		e.Way += " The taint node.kubernetes.io/out-of-service is set already: the volumes are detached by force once the " +
 			"agent has been silent since."
+	case Contradicted:
+		e.Way += " The taint node.kubernetes.io/out-of-service forces nothing, because the agent reported after it was set. " +
+			"If the machine is off, remove the taint, wait until status.node of the node state has no outOfService, and set " +
+			"it again."
+		e.Run = append(slices.Clone(e.Run), "kubectl taint node {"+e.Off+"} node.kubernetes.io/out-of-service-")
 	default:
 		e.Way += " If the machine is off, set the taint; see docs/operate.md, \"A node that is dead\"."
 		e.Run = append(slices.Clone(e.Run), "kubectl taint node {"+e.Off+"} node.kubernetes.io/out-of-service=down:NoExecute"+
@@ -134,7 +141,7 @@ func (e Entry) off(node State) Entry {
 var refusing = map[string][]State{
 	"get": {Gone}, "describe": {Gone}, "why": {Gone}, "plan": {Gone}, "top": {Gone}, "uncordon": {Gone},
 	"delete": {Gone, Deleting}, "patch": {Gone, Deleting}, "label": {Gone, Deleting},
-	"declare-released": {Gone, Done}, "taint": {Gone, Tainted}, "untaint": {Gone, Present, Deleting},
+	"declare-released": {Gone, Done}, "taint": {Gone, Tainted, Contradicted}, "untaint": {Gone, Present, Deleting},
 	"unfinalize": {Gone, Present},
 }
 

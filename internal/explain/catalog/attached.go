@@ -24,7 +24,7 @@ var attached = []Entry{
 		Way:  "The volume counts as attached. The error names the cause. If no attacher runs, bring it back.",
 		Run:  []string{"kubectl get volumeattachment {attachment} -o jsonpath='{.status.detachError.message}'"}},
 	{Code: "HWS205", Reason: volumesv1alpha1.ReasonDetached, Level: Waiting, Depth: Direct, Acts: Hawser,
-		Says: "The volume is detached from the node."},
+		Says: "The volume is not attached, because the intent did not resolve. It is attached once the intent resolves."},
 	{Code: "HWS206", Reason: volumesv1alpha1.ReasonVolumeInUse, Level: Problem, Depth: Direct, Acts: Holder,
 		Says:    "The volume may be used on one node only, and another node has it.",
 		Way:     "Delete the intent or the pod that holds it. If that node is dead, make sure that the machine is off.",

@@ -238,6 +238,7 @@ func TestNoActIsAdvisedThatIsDoneOrCannotBeDone(t *testing.T) {
 		commands, way string
 	}{
 		{catalog.Tainted, `^kubectl taint .*=`, `set the taint`},
+		{catalog.Contradicted, `^kubectl taint .*=`, `set the taint`},
 		{catalog.Present, `^kubectl taint .*-(\s|$)`, `^$`},
 		{catalog.Gone,
 			`^kubectl (taint|describe|uncordon|delete|patch|label|get \S+ {)|why \S+ {|declare-released|top {|drain {`,

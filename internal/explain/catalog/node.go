@@ -16,9 +16,14 @@ const agentLog = "kubectl get pods -A -o wide --field-selector spec.nodeName={no
 // node are the reasons of Staged, Published and Expanded.
 var node = []Entry{
 	{Code: "HWS301", Reason: volumesv1alpha1.ReasonStaging, Level: Waiting, Depth: Direct, Acts: Driver,
-		Says: "The driver stages the volume on the node."},
+		Says: "The driver stages the volume on the node.",
+		Way:  "If it lasts, see what other volumes of the driver wait for on the node, and the log of its node plugin.",
+		Run:  []string{"kubectl hawser why node {node}", agentLog}},
 	{Code: "HWS302", Reason: volumesv1alpha1.ReasonPublishing, Level: Waiting, Depth: Direct, Acts: Driver,
-		Says: "The driver publishes the volume, or the agent gives its files to the group of the intent."},
+		Says: "The driver publishes the volume, or the agent gives its files to the group of the intent.",
+		Way: "The message names which, and since when. Many files take long: with fsGroupChangePolicy OnRootMismatch they " +
+			"are given once only.",
+		Run: []string{"kubectl get vai {intent} -n {namespace} -o jsonpath='{.spec.mount}'"}},
 	{Code: "HWS303", Reason: volumesv1alpha1.ReasonExpanding, Level: Waiting, Depth: Direct, Acts: Driver,
 		Says: "The driver expands the volume on the node."},
 	{Code: "HWS306", Reason: volumesv1alpha1.ReasonStageFailed, Level: Problem, Depth: Root, Acts: Storage,

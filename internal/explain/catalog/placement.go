@@ -29,7 +29,7 @@ var placement = []Entry{
 		Way:  "Create the intent.", Run: []string{"kubectl get vai -n {namespace}"}},
 	{Code: "HWS645", Reason: volumesv1alpha1.ReasonIntentDeleting, Level: Problem, Depth: Root, Acts: Author,
 		Says: "The intent of an inline volume is being deleted.",
-		Way:  "Wait until it has gone, and create it again.", Run: []string{"kubectl get vai -n {namespace}"}},
+		Way:  "Wait until it has gone, and create it again. If it stays, its own report has what it waits for.", Run: []string{"kubectl get vai -n {namespace}"}},
 	{Code: "HWS646", Reason: volumesv1alpha1.ReasonStorageClassNotFound, Level: Problem, Depth: Root, Acts: Storage,
 		Says: "The StorageClass of the claim does not exist.",
 		Way:  "Create it, or let the claim name another one.", Run: []string{"kubectl get storageclasses"}},

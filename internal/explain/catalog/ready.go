@@ -147,7 +147,8 @@ var ready = []Entry{
 		Run: []string{"kubectl get leases -A --field-selector metadata.name={lease}",
 			"kubectl get pods -A -o wide -l app.kubernetes.io/component=agent --field-selector spec.nodeName={node}"}},
 	{Code: "HWS427", Reason: volumesv1alpha1.ReasonTaintContradicted, Level: Problem, Depth: Root, Acts: Cluster,
-		Says: "The node has the taint node.kubernetes.io/out-of-service, but its agent reports. The taint forces nothing.",
+		Says: "The node has the taint node.kubernetes.io/out-of-service, but its agent has reported since. The " +
+			"taint forces nothing.",
 		Way: "If the machine runs, remove the taint. If it is off by now, remove the taint, wait until status.node of the " +
 			"node state has no outOfService, and set it again.",
 		Run: []string{"kubectl taint node {node} node.kubernetes.io/out-of-service-"}},

@@ -73,7 +73,9 @@ var scheduling = []Entry{
 		Says: "The pod has failed and is not started again.", Run: []string{describePod}},
 	{Code: "HWS613", Reason: PodEphemeralClaim, Level: Waiting, Depth: Direct, Acts: Cluster,
 		Says: "The claim of an ephemeral volume does not exist yet. The controller manager creates it.",
-		Run:  []string{describePod}},
+		Way: "If it lasts, the message or an event of the pod has what is refused, such as by a quota. Otherwise see that " +
+			"kube-controller-manager runs.",
+		Run: []string{describePod, "kubectl get resourcequotas -n {namespace}"}},
 	{Code: "HWS614", Reason: PodWaits, Level: Problem, Depth: Symptom, Acts: OnNode,
 		Says: "The pod does not run yet, and none of the objects that could be read shows a cause.",
 		Way:  "The kubelet of the node reports within two minutes, as an event of the pod.",

@@ -85,6 +85,8 @@ type Event struct {
 type Volume struct {
 	// PodVolume is its name in the pod, if a pod wants it.
 	PodVolume string
+	// Ephemeral is true if the claim is made for the pod.
+	Ephemeral bool
 	// Node is where it is wanted; empty for none.
 	Node string
 	// Intent that wants it: the subject, or the pod's.

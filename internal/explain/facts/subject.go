@@ -66,7 +66,7 @@ func (g *Gatherer) ofPod(ctx context.Context, ref Ref) error {
 	}
 	for i := range pod.Spec.Volumes {
 		if claim, ok := ClaimOf(pod, &pod.Spec.Volumes[i]); ok {
-			g.podVolume(ctx, pod.Spec.Volumes[i].Name, claim)
+			g.podVolume(ctx, &pod.Spec.Volumes[i], claim)
 		} else if intent := inlineAttribute(&pod.Spec.Volumes[i], volumesv1alpha1.AttributeIntent); intent != "" {
 			g.inlineIntent(ctx, pod.Spec.Volumes[i].Name,
 				get[volumesv1alpha1.VolumeAttachmentIntent](ctx, g, KindIntent, pod.Namespace, intent))
@@ -144,9 +144,9 @@ func ClaimOf(pod *corev1.Pod, v *corev1.Volume) (string, bool) {
 	}
 }
 
-func (g *Gatherer) podVolume(ctx context.Context, name, claim string) {
+func (g *Gatherer) podVolume(ctx context.Context, volume *corev1.Volume, claim string) {
 	pod := g.facts.Pod.Value
-	v := Volume{PodVolume: name, Node: pod.Spec.NodeName}
+	v := Volume{PodVolume: volume.Name, Ephemeral: volume.Ephemeral != nil, Node: pod.Spec.NodeName}
 	for i := range g.facts.PodIntents.Items {
 		intent := &g.facts.PodIntents.Items[i]
 		if source := intent.Spec.Volume.PersistentVolumeClaim; source != nil && source.ClaimName == claim {
