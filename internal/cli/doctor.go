@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"regexp"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -140,6 +141,10 @@ func doctorText(r *doctor.Report, shown []doctor.Finding, colored, wide bool) st
 	if more := len(r.Findings) - len(shown); more > 0 {
 		w.printf("\n%d more; --all shows them, and -o wide has all about each.\n", more)
 	}
+	if r.New > 0 {
+		w.printf("\nNot examined yet, because they wait for less than two minutes: %d pods and intents. kubectl hawser why "+
+			"explains each.\n", r.New)
+	}
 	w.leftOut(r.LeftOut)
 	return w.String()
 }
@@ -171,12 +176,15 @@ func (w *writer) shortFinding(f *doctor.Finding) {
 // below indents what is below the first line of a finding.
 const below = "               "
 
+// rpcError is the part of an error of a driver that is left out where there is little room.
+var rpcError = regexp.MustCompile(`rpc error: code = (\w+) desc = `)
+
 // what writes in one line what was found, with at most so many characters.
 func (w *writer) what(f *explain.Finding, most int) {
 	says, _, _ := strings.Cut(f.Says, ". ")
 	says = strings.TrimSuffix(says, ".")
 	if f.Detail != "" {
-		says += ": " + cell(f.Detail)
+		says += ": " + rpcError.ReplaceAllString(cell(f.Detail), "$1: ")
 	}
 	w.printf("%s%s\n", below, status.Shorten(says, most))
 }

@@ -104,7 +104,7 @@ func (x *examination) expansion(claim *corev1.PersistentVolumeClaim) {
 		f.reason, f.since, age = catalog.ResizeInfeasible, begun.LastTransitionTime.Time, settles
 		f.detail += ": " + string(status) + suffix(failed)
 	case failed != "":
-		f.reason, f.since, age = catalog.ResizeFailed, failedSince, settles
+		f.reason, f.since, age = explain.ResizeFailure(claim), failedSince, settles
 		f.detail += suffix(failed)
 	case begun.Status == corev1.ConditionTrue:
 		onNode := begun.Type == corev1.PersistentVolumeClaimFileSystemResizePending ||

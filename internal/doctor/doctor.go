@@ -90,6 +90,8 @@ type Report struct {
 	// Findings, the worst first.
 	Findings []Finding `json:"findings"`
 	LeftOut  []LeftOut `json:"leftOut,omitempty"`
+	// New counts the pods and intents that have waited for less than two minutes. They are not examined yet.
+	New int `json:"new,omitempty"`
 	// Time is when the cluster was read.
 	Time time.Time `json:"time"`
 }
@@ -122,7 +124,7 @@ func Examine(c *Cluster, now time.Time) *Report {
 		}
 		k.run(x)
 	}
-	r.Findings = append(r.Findings, x.findings()...)
+	r.Findings, r.New = append(r.Findings, x.findings()...), x.waitShortly
 	for _, kind := range c.kinds() {
 		if err := x.errs[kind]; err != nil && !facts.NoKind(err) {
 			r.LeftOut = append(r.LeftOut, LeftOut{Kind: kind, Forbidden: facts.Denied(err), Error: err.Error(),

@@ -28,6 +28,8 @@ type examination struct {
 	found    []Finding
 	// once has the codes that were found of a node, which several objects may show.
 	once map[string]bool
+	// waitShortly counts what waits too short to be examined.
+	waitShortly int
 }
 
 func newExamination(c *Cluster, now time.Time) *examination {

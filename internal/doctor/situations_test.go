@@ -302,6 +302,13 @@ var situations = []situation{
 	}, map[string]func(*world){"it has just failed": func(w *world) {
 		w.claim.Status.Conditions[0].LastTransitionTime = ago(time.Second)
 	}}, "2Gi asked, 1Gi there: quota is used up"},
+	{"an expansion that fails on the node", Risk, "HWS936", func(w *world) {
+		w.resize(corev1.PersistentVolumeClaimNodeResizeError, time.Hour)
+		w.claim.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{
+			corev1.ResourceStorage: corev1.PersistentVolumeClaimNodeResizeInProgress}
+	}, map[string]func(*world){"it has just failed": func(w *world) {
+		w.claim.Status.Conditions[0].LastTransitionTime = ago(time.Second)
+	}}, "2Gi asked, 1Gi there: quota is used up"},
 	{"an expansion that does not end", Risk, "HWS628", func(w *world) {
 		w.resize(corev1.PersistentVolumeClaimResizing, time.Hour)
 	}, map[string]func(*world){"it has just begun": func(w *world) {

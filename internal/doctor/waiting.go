@@ -41,12 +41,23 @@ var held = map[string]bool{
 func waitingPods(x *examination) {
 	for _, pod := range x.c.Pods.Items {
 		if pod.DeletionTimestamp != nil || explain.PodSettled(pod) || pod.Status.Phase == corev1.PodRunning ||
-			pod.Status.Phase == corev1.PodFailed || len(pod.Spec.Volumes) == 0 || !x.old(startOf(pod), podWaits) ||
+			pod.Status.Phase == corev1.PodFailed || len(pod.Spec.Volumes) == 0 || x.isNew(pod, startOf(pod)) ||
 			x.once[selinux+" "+string(pod.UID)] {
 			continue
 		}
 		x.waits(refOf(facts.KindPod, pod), startOf(pod))
 	}
+}
+
+// isNew reports whether a pod or an intent has waited for so short a time that it is only counted.
+func (x *examination) isNew(object client.Object, since time.Time) bool {
+	if x.old(since, podWaits) {
+		return false
+	}
+	if x.c.Namespace == "" || x.c.Namespace == object.GetNamespace() {
+		x.waitShortly++
+	}
+	return true
 }
 
 // startOf is since when a pod may wait for its volumes.
@@ -61,7 +72,7 @@ func waitingIntents(x *examination) {
 			since = later(since, ready.LastTransitionTime.Time)
 		}
 		if intent.DeletionTimestamp != nil || ready != nil && ready.Status == metav1.ConditionTrue ||
-			intent.Labels[volumesv1alpha1.PodUIDLabel] != "" || !x.old(since, podWaits) {
+			intent.Labels[volumesv1alpha1.PodUIDLabel] != "" || x.isNew(intent, since) {
 			continue
 		}
 		x.waits(refOf(facts.KindIntent, intent), since)

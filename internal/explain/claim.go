@@ -130,10 +130,25 @@ func (w *claims) boundClaim(v *facts.Volume, claim *corev1.PersistentVolumeClaim
 		} else if v.PodVolume != "" || v.Intent.Found {
 			level = catalog.Note
 		}
-		w.find(about{object: ref, reason: reason, level: level, since: claim.DeletionTimestamp.Time})
+		w.find(about{object: ref, reason: reason, level: level, since: claim.DeletionTimestamp.Time, detail: w.usedBy(v)})
 	}
 	w.resize(v, claim, ref)
 	w.countedUnused(v, claim, ref)
+}
+
+// usedBy names the first users of a claim; empty if none is known.
+func (w *claims) usedBy(v *facts.Volume) string {
+	var names []string
+	for i := range w.f.Users.Items {
+		names = append(names, "pod "+w.f.Users.Items[i].Name)
+	}
+	for i := range v.Intents.Items {
+		names = append(names, "intent "+v.Intents.Items[i].Name)
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "used by " + shortList(names)
 }
 
 // countedUnused notes that Kubernetes takes the claim for unused, which counts pods only, while intents use it.
@@ -165,7 +180,7 @@ func (w *claims) resize(v *facts.Volume, claim *corev1.PersistentVolumeClaim, re
 		default:
 			a := about{object: ref, reason: catalog.ResizePending, level: level, detail: string(status)}
 			if text, since := ResizeError(claim, v.ClaimEvents.Items); text != "" {
-				a.reason, a.detail, a.since = catalog.ResizeFailed, text, since
+				a.reason, a.detail, a.since = ResizeFailure(claim), text, since
 			}
 			w.find(a)
 		}

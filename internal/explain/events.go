@@ -65,9 +65,14 @@ var schedulerSigns = signs(
 	`waiting for ephemeral volume controller`, catalog.PodEphemeralClaim,
 )
 
+// notYetAuthorized is what the API server answers a kubelet that is faster than the server's own view of its pods. The
+// kubelet asks again at once.
+var notYetAuthorized = regexp.MustCompile(`no relationship found between node`)
+
 // mountReason is what an event of a pod means; empty if it is about no volume.
 func mountReason(e facts.Event) string {
-	if e.Reason != "FailedAttachVolume" && e.Reason != "FailedMount" && e.Reason != "FailedMapVolume" {
+	if e.Reason != "FailedAttachVolume" && e.Reason != "FailedMount" && e.Reason != "FailedMapVolume" ||
+		notYetAuthorized.MatchString(e.Message) {
 		return ""
 	}
 	for _, s := range mountSigns {

@@ -98,7 +98,8 @@ var irrefutable = map[string][]string{
 		"HWS511", "HWS512", "HWS513", "HWS517"},
 	"its reason is not known": {"HWS499"},
 	"package doctor finds it in the objects themselves": {"HWS921", "HWS922", "HWS923", "HWS924", "HWS925", "HWS926",
-		"HWS927", "HWS928", "HWS929", "HWS930", "HWS931", "HWS932", "HWS933", "HWS934", "HWS935"},
+		"HWS927", "HWS928", "HWS929", "HWS930", "HWS931", "HWS932", "HWS933", "HWS934", "HWS935",
+		"HWS936"},
 	"package preflight finds it in a cluster without Hawser": {"HWS941", "HWS943", "HWS946", "HWS947", "HWS948", "HWS950",
 		"HWS951", "HWS962"},
 }

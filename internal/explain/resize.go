@@ -10,8 +10,19 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/hawser-io/hawser/internal/explain/catalog"
 	"github.com/hawser-io/hawser/internal/explain/facts"
 )
+
+// ResizeFailure is the reason of an expansion that fails: on the node, once the storage has expanded the volume, or
+// before that.
+func ResizeFailure(claim *corev1.PersistentVolumeClaim) string {
+	switch claim.Status.AllocatedResourceStatuses[corev1.ResourceStorage] {
+	case corev1.PersistentVolumeClaimNodeResizePending, corev1.PersistentVolumeClaimNodeResizeInProgress:
+		return catalog.NodeResizeFailed
+	}
+	return catalog.ResizeFailed
+}
 
 // ResizeError is why the expansion of a claim fails, and since when; empty if it does not fail. Resizers before 2.0 set
 // no condition, so that only their event has the error. The newest event about the outcome counts.

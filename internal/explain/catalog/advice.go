@@ -122,8 +122,8 @@ func (e Entry) off(node State) Entry {
 		e.Way = "The Node does not exist any more, and its volumes are detached by force after some minutes. Make sure " +
 			"that its machine is off: docs/operate.md, \"A node that is dead\"."
 	case Tainted:
-		e.Way += " The taint node.kubernetes.io/out-of-service is set already: the volumes are detached by force once the " +
-			"agent has been silent since."
+		e.Way += " The taint node.kubernetes.io/out-of-service is set already: the volumes are detached by force, by " +
+			"Hawser once its agent has been silent since."
 	case Contradicted:
 		e.Way += " The taint node.kubernetes.io/out-of-service forces nothing, because the agent reported after it was set. " +
 			"If the machine is off, remove the taint, wait until status.node of the node state has no outOfService, and set " +

@@ -19,6 +19,7 @@ const (
 	DriverContradicted    = "CSIDriverContradicted"
 	HandleShared          = "VolumeHandleShared"
 	ResizeFailed          = "ResizeFailed"
+	NodeResizeFailed      = "NodeResizeFailed"
 	ResizeUnanswered      = "ResizeUnanswered"
 	SELinuxConflict       = "SELinuxLabelsConflict"
 	RestoreWaits          = "RestoreWaitsForAgents"
@@ -103,4 +104,9 @@ var cluster = []Entry{
 			"how they are left out.",
 		Run: []string{"kubectl hawser why node {node}",
 			"kubectl get events -A --field-selector reason=WaitingForAgents"}},
+	{Code: "HWS936", Reason: NodeResizeFailed, Level: Problem, Depth: Root, Acts: Storage,
+		Says: "The storage has expanded the volume, and the node fails to expand the filesystem on it. That is tried again.",
+		Way: "The message has the error of the driver's node plugin: repair what it names. Do not end the pods that use " +
+			"the volume before that: it may not be mounted again.",
+		Run: []string{describeClaim}},
 }
