@@ -57,8 +57,8 @@ var manager = []Entry{
 		Way:  "Install the kinds again.", Run: []string{"kubectl get crd -l volumes.hawser.io/in-use"}},
 	{Code: "HWS514", Reason: volumesv1alpha1.ReasonDraining, Level: Waiting, Depth: Direct, Acts: User,
 		Says: "Hawser is being removed, and volumes are being released.",
-		Way: "Hawser releases what nothing uses. The message names what is left: delete the pods that it names. If a volume " +
-			"stays, its node or its intent has the cause.",
+		Way: "Hawser releases what nothing uses. The message names what is left: delete the pods that it names. If a " +
+			"volume stays, its node or its intent has the cause.",
 		Run: []string{"kubectl get vai -A", managerYAML}},
 	{Code: "HWS515", Reason: volumesv1alpha1.ReasonStoppingPrograms, Level: Waiting, Depth: Direct, Acts: Hawser,
 		Says: "Hawser is being removed, and manager and agents end.",
