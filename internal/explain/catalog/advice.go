@@ -126,8 +126,8 @@ func (e Entry) off(node State) Entry {
 			"Hawser once its agent has been silent since."
 	case Contradicted:
 		e.Way += " The taint node.kubernetes.io/out-of-service forces nothing, because the agent reported after it was " +
-			"set. If the machine is off, remove the taint, wait until status.node of the node state has no outOfService, and set " +
-			"it again."
+			"set. If the machine is off, remove the taint, wait until status.node of the node state has no outOfService, " +
+			"and set it again."
 		e.Run = append(slices.Clone(e.Run), "kubectl taint node {"+e.Off+"} node.kubernetes.io/out-of-service-")
 	default:
 		e.Way += " If the machine is off, set the taint; see docs/operate.md, \"A node that is dead\"."
