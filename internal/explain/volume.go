@@ -234,7 +234,8 @@ func (w *walk) elsewhere(v *facts.Volume) {
 		}
 		w.link(ref, Bad, "attached to "+va.Spec.NodeName, va.CreationTimestamp.Time)
 		w.find(about{object: ref, reason: catalog.HeldElsewhere, since: va.CreationTimestamp.Time, places: places,
-			detail: fmt.Sprintf("the volume is attached to node %s and wanted on node %s", va.Spec.NodeName, v.Node)})
+			detail: fmt.Sprintf("the volume is attached to node %s and wanted on node %s%s", va.Spec.NodeName, v.Node,
+				podsThere(v, va.Spec.NodeName))})
 	}
 	if v.Lock.Err != nil && !facts.Absent(v.Lock.Err) {
 		w.unreadable(v.Lock.Ref, v.Lock.Err)
@@ -246,6 +247,20 @@ func (w *walk) elsewhere(v *facts.Volume) {
 	}
 	w.otherIntents(v, holders)
 	w.deadHolders(v, holders)
+}
+
+// podsThere names the pods that use the volume on a node; empty if none is known.
+func podsThere(v *facts.Volume, node string) string {
+	var names []string
+	for i := range v.Pods.Items {
+		if pod := &v.Pods.Items[i]; pod.Spec.NodeName == node && !ended(pod) {
+			names = append(names, pod.Name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "; used there by pod " + shortList(names)
 }
 
 // bindsPod notes where the exclusive volume of a pod on no node is attached. The scheduler does not regard that.

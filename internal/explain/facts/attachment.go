@@ -56,7 +56,7 @@ func (g *Gatherer) ofAttachment(ctx context.Context, ref Ref) error {
 	if v.Volume.Found && v.Volume.Value.Spec.ClaimRef != nil {
 		claim := v.Volume.Value.Spec.ClaimRef
 		v.Claim = get[corev1.PersistentVolumeClaim](ctx, g, KindClaim, claim.Namespace, claim.Name)
-		g.podsOf(ctx, v.Claim.Ref, client.MatchingFields{"spec.nodeName": v.Node})
+		g.facts.Users = g.podsOf(ctx, v.Claim.Ref, client.MatchingFields{"spec.nodeName": v.Node})
 	}
 	if v.Exclusive {
 		g.elsewhere(ctx, &v)
@@ -79,17 +79,18 @@ func (g *Gatherer) drivers(ctx context.Context, v *Volume) {
 }
 
 // podsOf reads the pods that use a claim.
-func (g *Gatherer) podsOf(ctx context.Context, claim Ref, options ...client.ListOption) {
+func (g *Gatherer) podsOf(ctx context.Context, claim Ref, options ...client.ListOption) List[corev1.Pod] {
 	pods, err := list[corev1.PodList](ctx, g, "pods of "+claim.String(),
 		append(options, client.InNamespace(claim.Namespace))...)
-	g.facts.Users = List[corev1.Pod]{Err: err}
+	users := List[corev1.Pod]{Err: err}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		if slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
 			name, ok := ClaimOf(pod, &v)
 			return ok && name == claim.Name
 		}) {
-			g.facts.Users.Items = append(g.facts.Users.Items, *pod)
+			users.Items = append(users.Items, *pod)
 		}
 	}
+	return users
 }

@@ -137,6 +137,9 @@ func (g *Gatherer) elsewhere(ctx context.Context, v *Volume) {
 			g.node(ctx, va.Value.Spec.NodeName)
 		}
 	}
+	if len(v.Elsewhere.Items) > 0 && v.Claim.Found {
+		v.Pods = g.podsOf(ctx, v.Claim.Ref)
+	}
 }
 
 // users reads the intents of a volume on all nodes, and the lock of an exclusive one.

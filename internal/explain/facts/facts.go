@@ -111,6 +111,8 @@ type Volume struct {
 	Nowhere bool
 	// Elsewhere are attachments to other nodes; read if the volume is exclusive and not attached to Node.
 	Elsewhere List[storagev1.VolumeAttachment]
+	// Pods that use the claim; read where there are attachments to other nodes.
+	Pods List[corev1.Pod]
 	// Lock of an exclusive volume, for an intent.
 	Lock Object[exclusive.Lock]
 	// Intents of the volume, on all nodes.

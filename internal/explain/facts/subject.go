@@ -168,7 +168,7 @@ func (g *Gatherer) ofClaim(ctx context.Context, ref Ref) error {
 	}
 	g.attachment(ctx, &v)
 	g.users(ctx, &v)
-	g.podsOf(ctx, ref)
+	g.facts.Users = g.podsOf(ctx, ref)
 	g.facts.Volumes = append(g.facts.Volumes, v)
 	return nil
 }
