@@ -18,7 +18,6 @@ const (
 	OutOfService      = "NodeOutOfService"
 	Cordoned          = "NodeUnschedulable"
 	HeldElsewhere     = "AttachedElsewhere"
-	CSIDriverMissing  = "CSIDriverMissing"
 	AttachEvent       = "AttachEvent"
 	KubeletSilent     = "KubeletSilent"
 	CallTimedOut      = "DriverCallTimedOut"
@@ -84,9 +83,6 @@ var upstream = []Entry{
 		Way:     "Delete the pod or intent that uses it there. It is detached once that node has released it.",
 		Instead: []Instead{letGo},
 		Run:     []string{"kubectl hawser why node {holder}", "kubectl hawser why pv {volume}"}},
-	{Code: "HWS714", Reason: CSIDriverMissing, Level: Note, Depth: Direct, Acts: Storage,
-		Says: "There is no CSIDriver object of the driver. Kubernetes then uses its defaults.",
-		Run:  []string{"kubectl get csidrivers"}},
 	{Code: "HWS715", Reason: CallTimedOut, Level: Problem, Depth: Root, Acts: Storage,
 		Says: "A call to the driver's node plugin does not return: the plugin or its storage hangs.",
 		Way:  "Read the log of the node plugin on that node. See whether the storage can be reached from there.",
