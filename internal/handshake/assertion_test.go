@@ -38,6 +38,10 @@ func TestARecordIsOfOneTaintAndIsContradictedForGood(t *testing.T) {
 	}
 	first := RecordTaint(nil, taint, "a", now)
 	void := RecordTaint(first, taint, "b", now)
+	timed := with(func(t *corev1.Taint) { t.TimeAdded = &added })
+	if got := RecordTaint(nil, timed, "a", now); got.TimeAdded == nil || !got.TimeAdded.Equal(&added) {
+		t.Errorf("record of a taint that was added at %s: %v, want that time", added, got.TimeAdded)
+	}
 	for _, c := range []struct {
 		name    string
 		record  *volumesv1alpha1.OutOfServiceObservation

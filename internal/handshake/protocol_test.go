@@ -136,6 +136,8 @@ func TestTheAgentsActs(t *testing.T) {
 		{"staging needs inUse", p.MayStage(attachedN, "u1"), GuardUseRecorded},
 		{"of that UID, too", p.MayStage(inUseN, "u2"), GuardUseRecorded},
 		{"and may then begin", p.MayStage(inUseN, "u1"), GuardNone},
+		{"but not on another machine's use", p.MayStage(with(inUseN, func(n *Node) { n.Use.Foreign = true }), "u1"),
+			GuardUseRecorded},
 		{"publishing needs a live intent", p.MayPublish(inUseN, "u1", Intent{Exists: true, Deleting: true}), GuardIntentLive},
 		{"one that is there", p.MayPublish(inUseN, "u1", Intent{}), GuardIntentLive},
 		{"and may then begin, too", p.MayPublish(inUseN, "u1", Intent{Exists: true}), GuardNone},
@@ -289,6 +291,8 @@ func TestANodeThatRebootedAfterAForcedDetachFromItsKubelet(t *testing.T) {
 			GuardForcedAwayReported},
 		{"or where the agent's boot is not known", p.MayFreeName(with(waiting, func(n *Node) { n.Boot = "" }), nameOnly),
 			GuardForcedAwayReported},
+		{"and so does another machine, whatever its kubelet does",
+			p.MayFreeName(with(waiting, func(n *Node) { n.Use.Foreign = true }), nameOnly), GuardForcedAwayReported},
 		{"one that merely lists the volume does not",
 			p.MayFreeName(with(waiting, func(n *Node) { n.Use = Use{} }), nameOnly), GuardNone},
 
@@ -298,6 +302,37 @@ func TestANodeThatRebootedAfterAForcedDetachFromItsKubelet(t *testing.T) {
 		{"it makes no place for another meanwhile", p.MayMarkDetaching(waiting, "u2", true), GuardOneAttachment},
 		{"what waits counts as in use", p.MayMarkDetaching(with(waiting, func(n *Node) { n.Entry = Entry{} }), "u2", false),
 			GuardNotInUse},
+	})
+}
+
+func TestWhatAnotherMachineUsesStaysUntilAnAdministratorEndsIt(t *testing.T) {
+	var p Protocol
+	declared := func(uid types.UID) func(*Node) {
+		return func(n *Node) { n.Declared = []Declaration{{UID: uid, Reason: "off"}} }
+	}
+	foreign := with(attachedN, func(n *Node) { n.Use = Use{UID: "u1", InUse: true, Foreign: true} })
+	detaching := with(foreign, func(n *Node) { n.Entry = Entry{State: Detaching, UID: "u1"} })
+	detached := with(detaching, func(n *Node) { n.Entry.Detached = true })
+	unnamed := with(detached, func(n *Node) { n.Use.UID = "" })
+	gone := with(foreign, func(n *Node) { n.Entry = Entry{} })
+	check(t, []verdict{
+		{"a declaration alone does not end what is attached", p.MayDropForeign(with(foreign, declared("u1"))),
+			GuardSameMachine},
+		{"nor what is being detached", p.MayDropForeign(with(detaching, declared("u1"))), GuardSameMachine},
+		{"the detach alone does not end it", p.MayDropForeign(detached), GuardSameMachine},
+		{"nor do both, if the entry is attached again",
+			p.MayDropForeign(with(with(detached, declared("u1")), func(n *Node) { n.Entry.State = Attached })),
+			GuardSameMachine},
+		{"both do", p.MayDropForeign(with(detached, declared("u1"))), GuardNone},
+		{"so does an entry that was declared", p.MayDropForeign(with(detached, func(n *Node) { n.Entry.Declared = true })),
+			GuardNone},
+		{"without an entry a declaration does", p.MayDropForeign(with(gone, declared("u1"))), GuardNone},
+		{"one of another attachment does not", p.MayDropForeign(with(gone, declared("u2"))), GuardSameMachine},
+		{"without an entry nothing else does", p.MayDropForeign(gone), GuardSameMachine},
+		{"a use without a UID belongs to the entry", p.MayDropForeign(with(unnamed, declared("u1"))), GuardNone},
+		{"and to no other", p.MayDropForeign(with(unnamed, declared("u2"))), GuardSameMachine},
+		{"another attachment's entry ends nothing",
+			p.MayDropForeign(with(detached, func(n *Node) { n.Use.UID, n.Entry.Declared = "u0", true })), GuardSameMachine},
 	})
 }
 

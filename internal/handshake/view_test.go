@@ -66,6 +66,37 @@ func TestANodesViewOfOneVolume(t *testing.T) {
 			Node{Exists: true, Unconfirmed: true},
 		},
 		{
+			"doubted since, before its first session",
+			volumeState(func(nvs *volumesv1alpha1.NodeVolumeState) {
+				nvs.Status.Protocol.ObservedUID, nvs.Status.Protocol.Reports = "", 1
+			}),
+			Node{Exists: true},
+		},
+		{
+			"another machine uses the volume",
+			volumeState(func(nvs *volumesv1alpha1.NodeVolumeState) {
+				nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: volume, AttachmentUID: "u1", InUse: true,
+					Machine: &volumesv1alpha1.MachineIdentity{SystemUUID: "other"}}}
+			}),
+			Node{Exists: true, Reported: true, Use: Use{UID: "u1", InUse: true, Foreign: true}},
+		},
+		{
+			"the taint has forced it away",
+			volumeState(entryOf(volumesv1alpha1.NodeAttachment{AttachmentUID: "u1",
+				State:    volumesv1alpha1.AttachmentDetaching,
+				Evidence: &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceOutOfServiceTaint}})),
+			Node{Exists: true, Reported: true,
+				Entry: Entry{State: Detaching, UID: "u1", Forced: true, Declared: true}},
+		},
+		{
+			"an administrator has forced it away",
+			volumeState(entryOf(volumesv1alpha1.NodeAttachment{AttachmentUID: "u1",
+				State:    volumesv1alpha1.AttachmentDetaching,
+				Evidence: &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceDeclaredByAdministrator}})),
+			Node{Exists: true, Reported: true,
+				Entry: Entry{State: Detaching, UID: "u1", Forced: true, Declared: true}},
+		},
+		{
 			"the agent has looked since the volume was unlisted",
 			volumeState(func(nvs *volumesv1alpha1.NodeVolumeState) {
 				entryOf(volumesv1alpha1.NodeAttachment{
@@ -224,6 +255,7 @@ func TestADeclarationAboutTwoMachinesWaitsForTheOneThatReports(t *testing.T) {
 		{"the other one uses it", lines{line("1", other, true)}, false},
 		{"the one that reports has ended", lines{line("1", other, true), line("1", nil, false)}, false},
 		{"the one that reports uses it", lines{line("1", nil, true)}, false},
+		{"the one that reports uses another attachment", lines{line("1", other, true), line("2", nil, true)}, false},
 	} {
 		nvs := &volumesv1alpha1.NodeVolumeState{}
 		nvs.Annotations = map[string]string{volumesv1alpha1.DeclaredReleasedPrefix + "1": "off"}
