@@ -37,7 +37,7 @@ const (
 	// driverTimeout of the tested agents. It is short, so that an agent soon gives up a call that hangs.
 	driverTimeout = 3 * time.Second
 	// waitTimeout is the timeout of every wait.
-	waitTimeout = 3 * time.Minute
+	waitTimeout = 5 * time.Minute
 )
 
 // sys is shared by all tests of the package. Each test has its own claims and intents.
