@@ -29,7 +29,7 @@ import (
 func answers(t *testing.T) []codes.Code {
 	t.Helper()
 	if testing.Short() {
-		t.Log("LEFT OUT (of a short run): codes that have the effect of another one")
+		t.Log("LEFT OUT of a short run: codes that have the effect of another one")
 		return []codes.Code{codes.InvalidArgument, codes.NotFound, codes.OutOfRange, codes.Internal, codes.Unavailable}
 	}
 	var all []codes.Code
