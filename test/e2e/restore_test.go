@@ -70,7 +70,10 @@ func TestARestoredAPIServerMovesNothingThatIsInUse(t *testing.T) {
 				})
 				must(t, err)
 			}
-			moved.waits(first, volumesv1alpha1.ConditionAttached, volumesv1alpha1.ReasonVolumeInUse)
+			held := system.HasReason(volumesv1alpha1.ConditionAttached, volumesv1alpha1.ReasonVolumeInUse)
+			moved.await(first, held)
+			// The volume is still mounted on this node, where it is not attached any more.
+			moved.explained(first, held, volumesv1alpha1.ReasonVolumeInUse, volumesv1alpha1.ReasonMountLost)
 			write(t, path)
 			write(t, pathB)
 			untouchedSince(t, mounted, moved)
