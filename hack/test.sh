@@ -7,8 +7,8 @@
 # OUT fails the run.
 #
 #   hack/test.sh [PACKAGE ...]         default: every package; of the explorations and the simulation a part
-#   hack/test.sh --long                the explorations and the simulation in full, outages of the API server, and the
-#                                      commands of the documentation
+#   hack/test.sh --long                the explorations and the simulation in full, outages of the API server, every error
+#                                      code of a driver, and the commands of the documentation
 #   hack/test.sh --race                the race detector in the programs as a whole
 #   hack/test.sh --kubernetes 1.35     the packages that start an API server, with that of .cache/bin-1.35
 set -uo pipefail

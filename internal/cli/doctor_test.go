@@ -265,3 +265,9 @@ func TestAWatchOfDoctorShowsWhatChanges(t *testing.T) {
 		t.Errorf("interrupted: exit code %d, stderr %q; want %d", exit, errOut.String(), Findings)
 	}
 }
+
+func TestTheDoctorCountsWhatItHasNotExamined(t *testing.T) {
+	if got := doctorText(&doctor.Report{New: 3}, nil, false, false); !strings.Contains(got, "3 pods and intents") {
+		t.Errorf("report of three that have just begun to wait: %q, want their number", got)
+	}
+}

@@ -264,3 +264,19 @@ func TestNamesOfManyObjectsAreFew(t *testing.T) {
 		t.Errorf("names %q, want %q", got, want)
 	}
 }
+
+func TestPodsThatHaveJustBegunToWaitAreCounted(t *testing.T) {
+	w := newWorld()
+	for _, name := range []string{"first", "second"} {
+		w.addWaiting(name, "node-a", "data").CreationTimestamp = ago(time.Minute)
+	}
+	w.addWaiting("elsewhere", "node-a", "data").Namespace = "bank"
+	w.Pods.Items[len(w.Pods.Items)-1].CreationTimestamp = ago(time.Minute)
+	for namespace, want := range map[string]int{"": 3, "shop": 2} {
+		w.Namespace = namespace
+		if r := Examine(w.Cluster, noon); r.New != want || len(r.Findings) > 0 {
+			t.Errorf("namespace %q: %d pods and intents that have just begun to wait, findings %v; want %d and none",
+				namespace, r.New, codesOf(r), want)
+		}
+	}
+}

@@ -15,7 +15,6 @@ import (
 )
 
 // waits waits until a condition of the intent has the reason, and checks that kubectl hawser why names the same cause.
-// The test then removes the cause, as the advice of that finding says, and sees the wait end.
 func (v *volume) waits(name, conditionType, reason string) *volumesv1alpha1.VolumeAttachmentIntent {
 	v.t.Helper()
 	has := system.HasReason(conditionType, reason)

@@ -18,8 +18,8 @@ import (
 	"github.com/hawser-io/hawser/internal/explain/catalog"
 )
 
-// real are the suites in which programs made the situation themselves: the verdict was compared with what is broken
-// there, and the wait ended once that was mended. A code is found by the name of its reason, or by itself.
+// real are the suites in which programs come into the situation by themselves, and the verdict is compared with what is
+// broken there. A code is found by the name of its reason, or by itself.
 var real = []string{"test/verdict", "test/e2e", "test/manager"}
 
 // played are the packages whose tests have situations that were written down as objects.
@@ -65,8 +65,8 @@ Where each code of [the reference](../reference/findings.md) is tried. The page 
 
 - **Reports** are whole situations as objects in 'internal/cli/testdata', each with the report that is printed.
 - **Tables** are packages with a test that names the code, most of them with one changed object in a healthy chain.
-- **Compared** are suites in which real programs came into the situation by themselves, the verdict was compared with
-  what was broken, and the wait ended once that was mended. [verdicts.md](verdicts.md) has those without Hawser.
+- **Compared** are suites in which real programs come into the situation by themselves, and the verdict is compared with
+  what is broken there. In 'test/verdict' the wait then ends by what the finding advises: [verdicts.md](verdicts.md).
 
 Codes that mean that all is well are left out. 'internal/explain/catalog' itself tries the commands and the ways out of
 all codes with every state of the objects that they name.
