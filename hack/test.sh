@@ -151,6 +151,13 @@ reported=${PIPESTATUS[0]}
 wait "$running" && [[ $reported -eq 0 ]]
 failed=$?
 
+# What failed, again, with the last three lines that each test logged: a failure prints much, with others in between.
+awk -F '"' '{ test = ""; for (i = 2; i < NF; i += 2) if ($i == "Test") test = $(i + 2) }
+	/"Action":"output"/ && /_test\.go:[0-9]+: / { sub(/.*"Output":" */, "")
+		before[test] = last[test]; last[test] = now[test]; now[test] = "    " $0 "\n" }
+	/"Action":"fail"/ && test in now { printf "%s\n%s%s%s", test, before[test], last[test], now[test] }' "$events" |
+	sed 's/\\n"}$//; s/\\u003c/</g; s/\\u003e/>/g; s/\\u0026/\&/g; s/\\"/"/g; 1i == failed:'
+
 # What was left out, as lines.
 left=$(sed -n -E 's/^.*"Output":"(.*LEFT OUT.*)\\n"\}$/\1/p' "$events" |
 	sed 's/\\u003c/</g; s/\\u003e/>/g; s/\\u0026/\&/g; s/\\"/"/g')
