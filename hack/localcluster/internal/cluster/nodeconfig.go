@@ -44,8 +44,8 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
 const cniConfig = `{"cniVersion": "1.0.0", "name": "none", "plugins": [{"type": "none"}]}
 `
 
-// kubeletConfig reserves nothing of the machine, which other nodes share. It evicts no pod, because the disk is shared
-// too.
+// kubeletConfig reserves nothing of the machine, which other nodes share. It evicts no pod and deletes no image, because
+// the disk is shared too: images that no pod uses for a moment cannot be pulled again.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 authentication:
@@ -61,6 +61,7 @@ enforceNodeAllocatable: []
 failCgroupV1: false
 failSwapOn: false
 evictionHard: {memory.available: 1Mi, nodefs.available: "0%%", nodefs.inodesFree: "0%%", imagefs.available: "0%%"}
+imageGCHighThresholdPercent: 100
 readOnlyPort: 0
 staticPodPath: %[5]q
 `
