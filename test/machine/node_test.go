@@ -38,12 +38,19 @@ const namespace = "default"
 type node struct {
 	*machine.Machine
 	t *testing.T
+	// agent is its program.
+	agent string
 }
 
 // newNode starts a machine that begins with the snapshot, its agent and its drivers.
 func newNode(t *testing.T) *node {
 	t.Helper()
-	n := &node{t: t, Machine: restored(t)}
+	return newNodeOf(t, "agent")
+}
+
+func newNodeOf(t *testing.T, agent string) *node {
+	t.Helper()
+	n := &node{t: t, Machine: restored(t), agent: agent}
 	lab.disks.Use(n.Name, n.Machine)
 	n.writeKubeconfig()
 	n.listDrivers()
@@ -114,8 +121,8 @@ func (n *node) startAgent() {
 	n.t.Helper()
 	ctx := n.limited()
 	begin := time.Now()
-	n.ok(n.Launch(ctx, "agent", fmt.Sprintf("/run/bin/agent --node-name=%s --root-dir=/var/lib/hawser "+
-		"--kubelet-dir=/var/lib/kubelet --kubeconfig=%s --driver-timeout=%s --stats-period=5s", n.Name,
+	n.ok(n.Launch(ctx, "agent", fmt.Sprintf("/run/bin/%s --node-name=%s --root-dir=/var/lib/hawser "+
+		"--kubelet-dir=/var/lib/kubelet --kubeconfig=%s --driver-timeout=%s --stats-period=5s", n.agent, n.Name,
 		n.kubeconfig(), driverTimeout)))
 	if err := lab.sys.AwaitAgent(ctx, n.Name, begin); err != nil {
 		log, _ := n.Log(ctx, "agent")

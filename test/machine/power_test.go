@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/test/csiloop/faults"
 )
 
@@ -102,9 +101,7 @@ func (i *interruption) whole() {
 		i.released()
 		i.want()
 	case expand:
-		i.await(func(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
-			return intent != nil && intent.Status.Capacity != nil && intent.Status.Capacity.Value() >= 192<<20
-		})
+		i.await(hasGrown)
 		i.must("test $(df --output=size -m %s | tail -n 1) -gt 150 # MiB, of 192", i.mounted())
 	}
 	path := i.mounted()

@@ -65,7 +65,7 @@ func run(m *testing.M) (code int) {
 		return 1
 	}
 	ctrl.SetLogger(logr.Discard())
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
+	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	stop, err := prepare(ctx)
 	if err != nil {
