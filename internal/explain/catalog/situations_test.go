@@ -66,8 +66,8 @@ Where each code of [the reference](../reference/findings.md) is tried. The page 
 - **Reports** are whole situations as objects in 'internal/cli/testdata', each with the report that is printed.
 - **Tables** are packages with a test that names the code, most of them with one changed object in a healthy chain.
 - **Compared** are suites in which real programs come into the situation by themselves, and the verdict is compared with
-  what is broken there. In 'test/verdict' ([verdicts.md](verdicts.md)), and for some intents in 'test/e2e', the wait then
-  ends by what the finding advises.
+  what is broken there. In 'test/verdict' ([verdicts.md](verdicts.md)), and for some intents in 'test/e2e', the wait
+  then ends by what the finding advises.
 
 Codes that mean that all is well are left out. 'internal/explain/catalog' itself tries the commands and the ways out of
 all codes with every state of the objects that they name.
