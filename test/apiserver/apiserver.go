@@ -69,13 +69,14 @@ func Start(t *testing.T) (*rest.Config, client.WithWatch) {
 
 func needPrograms(t *testing.T) {
 	t.Helper()
-	if os.Getenv(AssetsVariable) == "" {
+	if os.Getenv(AssetsVariable) == "" && os.Getenv(OutsideVariable) == "" {
 		t.Skipf("LEFT OUT (needs %s, a directory with kube-apiserver and etcd; make test builds it)", AssetsVariable)
 	}
 }
 
 // controlPlane is one etcd with one kube-apiserver.
 type controlPlane struct {
+	// environment is nil where another process has started it.
 	environment *envtest.Environment
 	config      *rest.Config
 	client      client.WithWatch
@@ -86,7 +87,22 @@ type controlPlane struct {
 	served    []int
 }
 
-func start() (*controlPlane, error) {
+func start() (p *controlPlane, err error) {
+	if dir := os.Getenv(OutsideVariable); dir != "" {
+		p, err = startOutside(dir)
+	} else {
+		p, err = startOwn()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := p.capture(); err != nil {
+		return nil, errors.Join(err, p.stop())
+	}
+	return p, nil
+}
+
+func startOwn() (*controlPlane, error) {
 	env := &envtest.Environment{
 		UseExistingCluster:    ptr.To(false), // whatever USE_EXISTING_CLUSTER says
 		CRDDirectoryPaths:     []string{filepath.Join(Root(), "config", "crd", "bases")},
@@ -108,11 +124,7 @@ func start() (*controlPlane, error) {
 		return nil, fmt.Errorf("starting the control plane: %w", err)
 	}
 	config.QPS, config.Burst = -1, -1
-	p := &controlPlane{environment: env, config: config, store: store{env.ControlPlane.Etcd.URL}}
-	if err := p.capture(); err != nil {
-		return nil, errors.Join(err, p.stop())
-	}
-	return p, nil
+	return &controlPlane{environment: env, config: config, store: store{env.ControlPlane.Etcd.URL}}, nil
 }
 
 // capture stores the initial state of the control plane.
@@ -136,6 +148,9 @@ func newClient(config *rest.Config, mapper meta.RESTMapper) (client.WithWatch, e
 }
 
 func (p *controlPlane) stop() error {
+	if p.environment == nil {
+		return nil
+	}
 	if err := p.environment.Stop(); err != nil {
 		return fmt.Errorf("stopping the control plane: %w", err)
 	}
