@@ -38,6 +38,26 @@ func TestARestoredMachineHasThePresentTime(t *testing.T) {
 	must(t, m, "echo kept >/root/file; sync")
 }
 
+// A kernel that boots on a busy host misjudges its clock's frequency, unless it is given.
+func TestAMachinesClockRunsAsFastAsTheHosts(t *testing.T) {
+	m := restored(t)
+	uptime := func() (inside float64, outside time.Time) {
+		inside, err := strconv.ParseFloat(must(t, m, "cut -d ' ' -f 1 /proc/uptime"), 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return inside, time.Now()
+	}
+	inside, outside := uptime()
+	must(t, m, "sleep 10")
+	insideAfter, outsideAfter := uptime()
+	ratio := (insideAfter - inside) / outsideAfter.Sub(outside).Seconds()
+	t.Logf("the machine's clock runs at %.2f times the host's speed", ratio)
+	if ratio < 0.8 || ratio > 1.2 {
+		t.Errorf("the machine's clock runs at %.2f times the host's speed, want 1", ratio)
+	}
+}
+
 func TestAResetIsAnotherBootOfTheSameDisk(t *testing.T) {
 	m := restored(t)
 	must(t, m, "echo kept >/root/kept; sync; echo lost >/root/lost")
