@@ -14,30 +14,36 @@ import (
 	"time"
 
 	"github.com/hawser-io/hawser/test/apiserver"
+	"github.com/hawser-io/hawser/test/machine"
 )
 
-// TestRealMountsPassOnTheMachinesKernel runs the tests of internal/mount inside a machine.
 func TestRealMountsPassOnTheMachinesKernel(t *testing.T) {
-	m := restored(t)
+	runInside(t, restored(t), "./internal/mount", "modprobe fuse")
+}
+
+// runInside runs the tests of a package inside a machine. The shell runs before first.
+func runInside(t *testing.T, m *machine.Machine, pkg, before string) {
+	t.Helper()
 	if err := m.MountShare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	binary := filepath.Join(lab.dir, "bin", "mount.test")
-	build := exec.Command("go", "test", "-c", "-o", binary, "./internal/mount")
+	name := filepath.Base(pkg) + ".test"
+	binary := filepath.Join(lab.dir, "bin", name)
+	build := exec.Command("go", "test", "-c", "-o", binary, pkg)
 	build.Dir, build.Env = apiserver.Root(), append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building the tests: error %v, want success: %s", err, out)
 	}
 	begin := time.Now()
 	answer, err := m.Try(t.Context(), 10*time.Minute,
-		"modprobe fuse; cp %s /run/mount.test && cd /tmp && /run/mount.test -test.v 2>&1", binary)
+		"%s; cp %s /run/%s && cd /tmp && /run/%[3]s -test.v 2>&1", before, binary, name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	passed := strings.Count(answer.Output, "--- PASS: ")
 	t.Logf("%d tests passed in %.0f s", passed, time.Since(begin).Seconds())
 	if answer.Exit != 0 || answer.TimedOut || passed == 0 {
-		t.Errorf("tests of internal/mount: exit code %d, timed out %t, want that all pass: %s", answer.Exit, answer.TimedOut,
+		t.Errorf("tests of %s: exit code %d, timed out %t, want that all pass: %s", pkg, answer.Exit, answer.TimedOut,
 			failures(answer.Output))
 	}
 	for line := range strings.Lines(answer.Output) {
