@@ -6,7 +6,6 @@ SPDX-License-Identifier: Apache-2.0
 package nfs
 
 import (
-	"maps"
 	"slices"
 
 	"google.golang.org/grpc/codes"
@@ -14,35 +13,41 @@ import (
 	"github.com/hawser-io/hawser/test/csiloop/ledger"
 )
 
+// outOfOrder are the codes with which the driver refuses what no caller may ask for.
+var outOfOrder = []string{codes.InvalidArgument.String(), codes.FailedPrecondition.String(),
+	codes.AlreadyExists.String()}
+
 // publishedOn lists where one node has volumes published, in the order of the paths. A publication whose end is unknown
-// counts, and so does one that failed: only an unpublish that took effect, or a reboot, ends it for certain.
+// counts, and so does one that failed: only an unpublish that took effect, or a reboot, ends it for certain. What was
+// refused has changed nothing.
 func publishedOn(entries []ledger.Entry) map[string][]string {
-	targets := map[string]map[string]bool{}
+	targets, begun := map[[2]string]bool{}, map[int64]bool{}
 	for _, e := range entries {
+		at := [2]string{e.Volume, e.TargetPath}
+		effect := e.Phase == ledger.Effect
 		switch {
 		case e.Method == ledger.Reboot:
 			clear(targets)
 		case e.Method == "NodePublishVolume" && e.Phase == ledger.Start:
-			if targets[e.Volume] == nil {
-				targets[e.Volume] = map[string]bool{}
-			}
-			targets[e.Volume][e.TargetPath] = true
-		case e.Method == "NodeUnpublishVolume" && e.Phase == ledger.Effect && e.Code == codes.OK.String():
-			delete(targets[e.Volume], e.TargetPath)
+			begun[e.Call], targets[at] = !targets[at], true
+		case e.Method == "NodePublishVolume" && effect && begun[e.Call] && refused(e.Code),
+			e.Method == "NodeUnpublishVolume" && effect && e.Code == codes.OK.String():
+			delete(targets, at)
 		}
 	}
 	published := map[string][]string{}
-	for volume, paths := range targets {
-		if len(paths) > 0 {
-			published[volume] = slices.Sorted(maps.Keys(paths))
-		}
+	for at := range targets {
+		published[at[0]] = append(published[at[0]], at[1])
+	}
+	for _, paths := range published {
+		slices.Sort(paths)
 	}
 	return published
 }
 
-// outOfOrder are the codes with which the driver refuses what no caller may ask for.
-var outOfOrder = []string{codes.InvalidArgument.String(), codes.FailedPrecondition.String(),
-	codes.AlreadyExists.String()}
+func refused(code string) bool {
+	return slices.Contains(outOfOrder, code) || code == codes.NotFound.String()
+}
 
 // OutOfOrder returns the calls that the driver refused because they were out of order.
 func OutOfOrder(entries []ledger.Entry) []ledger.Call {

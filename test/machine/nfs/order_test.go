@@ -37,13 +37,15 @@ func TestWhatIsPublishedFollowsFromTheLedger(t *testing.T) {
 		calls [][]ledger.Entry
 		want  []string
 	}{
-		"published":            {[][]ledger.Entry{call(3, publish, "/b", "OK"), done}, []string{"/a", "/b"}},
-		"a publish failed":     {[][]ledger.Entry{call(1, publish, "/a", "Internal")}, []string{"/a"}},
-		"a publish is running": {[][]ledger.Entry{call(1, publish, "/a", "")}, []string{"/a"}},
-		"unpublished":          {[][]ledger.Entry{done, call(3, unpublish, "/a", "OK")}, nil},
-		"an unpublish failed":  {[][]ledger.Entry{done, call(3, unpublish, "/a", "Internal")}, []string{"/a"}},
-		"an unpublish runs":    {[][]ledger.Entry{done, call(3, unpublish, "/a", "")}, []string{"/a"}},
-		"rebooted":             {[][]ledger.Entry{done, {{Phase: ledger.Note, Method: ledger.Reboot}}}, nil},
+		"published":             {[][]ledger.Entry{call(3, publish, "/b", "OK"), done}, []string{"/a", "/b"}},
+		"a publish failed":      {[][]ledger.Entry{call(1, publish, "/a", "Internal")}, []string{"/a"}},
+		"a publish was refused": {[][]ledger.Entry{call(1, publish, "/a", "FailedPrecondition")}, nil},
+		"another was refused":   {[][]ledger.Entry{done, call(3, publish, "/a", "AlreadyExists")}, []string{"/a"}},
+		"a publish is running":  {[][]ledger.Entry{call(1, publish, "/a", "")}, []string{"/a"}},
+		"unpublished":           {[][]ledger.Entry{done, call(3, unpublish, "/a", "OK")}, nil},
+		"an unpublish failed":   {[][]ledger.Entry{done, call(3, unpublish, "/a", "Internal")}, []string{"/a"}},
+		"an unpublish runs":     {[][]ledger.Entry{done, call(3, unpublish, "/a", "")}, []string{"/a"}},
+		"rebooted":              {[][]ledger.Entry{done, {{Phase: ledger.Note, Method: ledger.Reboot}}}, nil},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
