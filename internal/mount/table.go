@@ -45,13 +45,20 @@ func (e Entry) ReadOnly() bool {
 
 // SameSource reports whether both mounts show the same part of the same filesystem.
 func (e Entry) SameSource(other Entry) bool {
-	return e.Major == other.Major && e.Minor == other.Minor && e.Root == other.Root
+	return e.sameFilesystem(other) && e.Root == other.Root
+}
+
+// sameFilesystem compares the device numbers. Directories of one NFS server have the same, and each is mounted as a
+// root, so their names count too, as far as both are known.
+func (e Entry) sameFilesystem(other Entry) bool {
+	differ := strings.HasPrefix(e.FSType, "nfs") && e.Source != other.Source && e.Source != "" && other.Source != ""
+	return e.Major == other.Major && e.Minor == other.Minor && !differ
 }
 
 // PartOf reports whether the mount shows the same as other, or a part of it.
 func (e Entry) PartOf(other Entry) bool {
 	inside := e.Root == other.Root || strings.HasPrefix(e.Root, strings.TrimSuffix(other.Root, "/")+"/")
-	return e.Major == other.Major && e.Minor == other.Minor && inside
+	return e.sameFilesystem(other) && inside
 }
 
 // Table is a mount table at one moment.
