@@ -75,8 +75,8 @@ func (env *Environment) examineStage(ctx context.Context, r *record.Record) (fou
 	return found, true
 }
 
-// awaitAnswer has the volume examined again once an access to it that did not answer has ended. Of all that wait for one
-// access, the first one's error has the end of its context.
+// awaitAnswer has the volume examined again once an access to it that did not answer has ended. Of all that wait for
+// one access, the first one's error has the end of its context.
 func (env *Environment) awaitAnswer(volume string, err error) {
 	var pending *mount.PendingError
 	if !errors.As(err, &pending) || pending.Err == nil {

@@ -39,8 +39,8 @@ type Recorder struct {
 	busy map[string]string
 }
 
-// New returns the Recorder of a process that serves the mode, and the node if it is not empty. The backing directory has
-// the ledger and the faults.
+// New returns the Recorder of a process that serves the mode, and the node if it is not empty. The backing directory
+// has the ledger and the faults.
 func New(backingDir, mode, node string) *Recorder {
 	return &Recorder{backingDir: backingDir, mode: mode, node: node, busy: map[string]string{}}
 }

@@ -9,6 +9,7 @@ import (
 	"context"
 	"os"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -62,8 +63,7 @@ func TestWhatIsPublishedFollowsFromTheLedger(t *testing.T) {
 
 func TestCallsOutOfOrderAreFoundInTheLedger(t *testing.T) {
 	refused, done := call(1, "NodePublishVolume", "/a", "FailedPrecondition"), call(3, "NodePublishVolume", "/a", "OK")
-	entries := append(refused, done...)
-	if got := OutOfOrder(entries); len(got) != 1 || got[0].Entry.Call != 1 {
+	if got := OutOfOrder(slices.Concat(refused, done)); len(got) != 1 || got[0].Entry.Call != 1 {
 		t.Errorf("calls out of order: %+v, want the first", got)
 	}
 }

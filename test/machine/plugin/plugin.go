@@ -87,8 +87,8 @@ func Socket(kubeletDir, driver string) string {
 	return filepath.Join(kubeletDir, "plugins", driver, "csi.sock")
 }
 
-// ServeNode serves a node plugin below the kubelet's directory, and registers it. The server has its services except the
-// identity. It returns with an error only.
+// ServeNode serves a node plugin below the kubelet's directory, and registers it. The server has its services except
+// the identity. It returns with an error only.
 func ServeNode(server *grpc.Server, driver, kubeletDir string) error {
 	socket := Socket(kubeletDir, driver)
 	csi.RegisterIdentityServer(server, Identity{Name: driver})
