@@ -253,7 +253,8 @@ func TestDirectoriesOfOneNFSServerAreNotTheSame(t *testing.T) {
 52 25 0:32 / /one rw shared:12 - nfs4 10.78.1.2:/srv/v1 rw,vers=4.2
 54 25 0:32 / /two rw shared:13 - nfs4 10.78.1.2:/srv/v2 rw,vers=4.2
 55 25 0:32 / /bound rw shared:12 - nfs4 10.78.1.2:/srv/v1 rw,vers=4.2
-56 25 0:32 /sub /part rw shared:12 - nfs4 10.78.1.2:/srv/v1 rw,vers=4.2
+56 25 0:32 / /part rw shared:12 - nfs4 10.78.1.2:/srv/v1/sub rw,vers=4.2
+57 25 0:32 / /longer rw shared:12 - nfs4 10.78.1.2:/srv/v11 rw,vers=4.2
 `)
 	at := func(path string) Entry {
 		e, _ := table.At(path)
@@ -267,6 +268,8 @@ func TestDirectoriesOfOneNFSServerAreNotTheSame(t *testing.T) {
 		"another directory":      {at("/two"), at("/one"), false, false},
 		"a bind mount":           {at("/bound"), at("/one"), true, true},
 		"a part":                 {at("/part"), at("/one"), false, true},
+		"the whole of a part":    {at("/one"), at("/part"), false, false},
+		"a longer name":          {at("/longer"), at("/one"), false, false},
 		"a name that is unknown": {at("/two"), recorded, true, true},
 	} {
 		same, partOf := test.e.SameSource(test.other), test.e.PartOf(test.other)
