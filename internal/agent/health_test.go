@@ -24,6 +24,7 @@ import (
 	"github.com/hawser-io/hawser/internal/agent/report"
 	"github.com/hawser-io/hawser/internal/driver"
 	"github.com/hawser-io/hawser/internal/handshake"
+	"github.com/hawser-io/hawser/internal/mount"
 )
 
 func TestTheHealthThatDriversReport(t *testing.T) {
@@ -363,6 +364,27 @@ func TestTheHealthOfAVolumeThatCannotBeStagedIsRead(t *testing.T) {
 	}
 	if calls := b.driver.made(); !slices.Equal(calls, []string{"stage vol", "health vol"}) {
 		t.Errorf("calls: %v, want the stage and, after it alone, the health, and no figures", calls)
+	}
+}
+
+func TestADriverIsNotAskedForTheFiguresOfAVolumeThatDoesNotAnswer(t *testing.T) {
+	b := newBench(t, filesystem)
+	b.publish()
+	b.agent.Registry.(*fakeRegistry).can = []string{"GET_VOLUME_STATS", "GET_VOLUME_HEALTH"}
+	b.kernel.access = &mount.PendingError{Call: mount.Call{Since: b.clock.Now()}}
+	before := len(b.driver.made())
+	for _, test := range []struct {
+		access error
+		want   []string
+	}{{b.kernel.access, []string{"health vol"}}, {nil, []string{"stats vol", "health vol"}}} {
+		b.kernel.access = test.access
+		b.agent.examine(t.Context(), b.volume.Record)
+		b.volume.RecordExamination()
+		b.agent.readStatsOf(t.Context(), b.volume.Record)
+		if got := b.driver.made()[before:]; !slices.Equal(got, test.want) {
+			t.Errorf("calls for a volume, an access to which gives error %v: %v, want %v", test.access, got, test.want)
+		}
+		before = len(b.driver.made())
 	}
 }
 

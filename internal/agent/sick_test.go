@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -22,6 +23,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/plan"
 	"github.com/hawser-io/hawser/internal/agent/record"
+	"github.com/hawser-io/hawser/internal/driver"
 	"github.com/hawser-io/hawser/internal/mount"
 	"github.com/hawser-io/hawser/test/csiloop/harness/harnesstest"
 )
@@ -207,6 +209,69 @@ func TestASickVolumeIsDiagnosed(t *testing.T) {
 				t.Errorf("volume that %s: plan %v, want no more than to mount it again, %t", name, next, test.remount)
 			}
 		})
+	}
+}
+
+func TestAVolumeThatCannotBeReleasedIsExamined(t *testing.T) {
+	for verb, call := range map[plan.Kind]string{plan.Unpublish: "unpublish", plan.Unstage: "unstage"} {
+		t.Run(string(verb), func(t *testing.T) {
+			b := newBench(t, filesystem)
+			b.publish()
+			deletedIntents(b)
+			if verb == plan.Unstage {
+				b.done(plan.Unpublish)
+			}
+			b.kernel.access = &mount.PendingError{Call: mount.Call{Since: b.clock.Now()}}
+			b.driver.fail(call, &driver.Error{Outcome: driver.Uncertain, Code: "DeadlineExceeded"})
+			if err := b.act(verb); !driver.IsUncertain(err) {
+				t.Errorf("%s of a volume that does not answer: error %v, want the driver's", verb, err)
+			}
+			b.volume.RecordExamination()
+			for _, after := range []string{"the call", "the next examination"} {
+				if !b.volume.Record.Hangs() {
+					t.Errorf("volume that cannot be released: sick %v after %s, want that it does not answer", b.volume.Record.Sick,
+						after)
+				}
+				b.agent.examine(t.Context(), b.volume.Record)
+				b.volume.RecordExamination()
+			}
+			b.kernel.access = nil
+			b.done(verb)
+		})
+	}
+}
+
+func TestAVolumeIsExaminedAgainOnceItAnswers(t *testing.T) {
+	b := newBench(t, filesystem)
+	b.publish()
+	ended := make(chan struct{})
+	b.kernel.access = &mount.PendingError{Call: mount.Call{Since: b.clock.Now()}, Err: context.DeadlineExceeded,
+		Ended: ended}
+	next := func() {
+		t.Helper()
+		k, _ := b.agent.queue.queue.Get() // blocks until the volume is requeued
+		b.agent.queue.queue.Done(k)
+		b.volume.RecordExamination()
+		b.agent.views.Store(b.volume.Name, b.volume.Record.Copy())
+	}
+	b.agent.examine(t.Context(), b.volume.Record)
+	next()
+	if !b.volume.Record.Hangs() {
+		t.Fatalf("volume that does not answer: sick %v, want that it does not answer", b.volume.Record.Sick)
+	}
+	uncertain, other := plan.Step{Kind: plan.Unpublish}, plan.Step{Kind: plan.Unstage}
+	b.volume.Failures = plan.Failures{uncertain: {Reason: volumesv1alpha1.ReasonOutcomeUncertain},
+		other: {Reason: volumesv1alpha1.ReasonUnstageFailed}}
+	b.kernel.mu.Lock()
+	b.kernel.access = nil
+	b.kernel.mu.Unlock()
+	close(ended)
+	next()
+	if b.volume.Record.Sick != nil {
+		t.Errorf("volume that answers again: sick %v, want that it is not", b.volume.Record.Sick)
+	}
+	if f := b.volume.Failures; f[uncertain] != nil || f[other] == nil {
+		t.Errorf("failures of a volume that answers again: %v, want that the call that hung is retried, and nothing else", f)
 	}
 }
 

@@ -62,6 +62,15 @@ func (a *Agent) examine(ctx context.Context, r *record.Record) bool {
 	return a.steps.Examine(ctx, a.volume(r.VolumeName), r)
 }
 
+// examineAgain examines one volume beside what is examined now and then.
+func (a *Agent) examineAgain(name string) {
+	if view, _ := a.views.Load(name); view != nil {
+		if r := view.(*record.Record); r != nil {
+			a.examine(a.steps.Lifetime, r)
+		}
+	}
+}
+
 // readStats asks the drivers now and then how full their volumes are, and whether these and the storage are healthy.
 func (a *Agent) readStats(ctx context.Context) {
 	for {
@@ -84,7 +93,8 @@ func (a *Agent) readStats(ctx context.Context) {
 
 // readStatsOf reads one volume's figures and its health. The health is asked for whatever became of the figures, the
 // stage and the publication: what does not work may have none of them. A driver that hangs keeps one goroutine until
-// the deadlines.
+// the deadlines. It keeps a thread of its own for each call about a volume that does not answer, also after the
+// deadline, so it is not asked for the figures of one.
 func (a *Agent) readStatsOf(ctx context.Context, r *record.Record) {
 	v := a.volume(r.VolumeName)
 	d, known := a.statsReader(r.Driver)
@@ -93,7 +103,7 @@ func (a *Agent) readStatsOf(ctx context.Context, r *record.Record) {
 		return
 	}
 	defer v.EndStats()
-	if req.Path != "" && a.capable(r.Driver, "GET_VOLUME_STATS") {
+	if req.Path != "" && !r.Hangs() && a.capable(r.Driver, "GET_VOLUME_STATS") {
 		a.readFigures(ctx, d, v, req)
 	}
 	if a.capable(r.Driver, "GET_VOLUME_HEALTH") {

@@ -52,7 +52,7 @@ func (a *Agent) wire() {
 		Live: o.Live, Secrets: o.Secrets, Recorder: o.Recorder, Log: o.Log,
 		State: a.state, Node: a.node, Intents: a.intents, Observer: a.observer, Holders: a.holders,
 		Pods: a.pods, Directories: a.plugin,
-		Gather: a.gather, Requeue: a.queue.add, Step: a.step,
+		Gather: a.gather, Requeue: a.queue.add, ExamineAgain: a.examineAgain, Step: a.step,
 	}}
 
 	a.state.Read, a.state.Write = a.session.ReadState, a.session.WriteState

@@ -42,6 +42,8 @@ type PendingError struct {
 	Call Call
 	// Err is the end of the caller's context. It is nil if the call was refused because of an earlier call.
 	Err error
+	// Ended is closed when the call has ended.
+	Ended <-chan struct{}
 }
 
 func (e *PendingError) Error() string {

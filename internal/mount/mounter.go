@@ -114,7 +114,7 @@ func (m *Mounter) run(ctx context.Context, k kind, operation, path string, f fun
 		return err
 	case <-ctx.Done():
 		close(call.abandoned)
-		return &PendingError{Call: call.Call, Err: ctx.Err()}
+		return &PendingError{Call: call.Call, Err: ctx.Err(), Ended: call.done}
 	}
 }
 
@@ -130,7 +130,7 @@ func (m *Mounter) begin(ctx context.Context, key callKey, operation string) (*ru
 		select {
 		case <-call.done:
 		case <-call.abandoned:
-			return nil, &PendingError{Call: call.Call}
+			return nil, &PendingError{Call: call.Call, Ended: call.done}
 		case <-ctx.Done():
 		}
 	}

@@ -117,8 +117,8 @@ func Corrupted(err error) bool {
 	return errors.As(err, &errno) && errno != unix.EACCES && mountutils.IsCorruptedMnt(errno)
 }
 
-// Users are the processes that have a file of the filesystem mounted at path open, mapped or as their directory, by
-// whatever mount of it. A process of a pod that cannot be examined counts as one.
+// Users are the processes that have a file of what is mounted at path open, mapped or as their directory, by whatever
+// mount that shows the same or a part of it. A process of a pod that cannot be examined counts as one.
 func (m *Mounter) Users(ctx context.Context, path string) ([]Holder, error) {
 	path = filepath.Clean(path)
 	table, err := m.Table()
@@ -151,7 +151,7 @@ func (e Entry) users() ([]Holder, error) {
 	for _, pid := range pids {
 		found, err := askThreads(pid, func(thread process) ([]Holder, error) {
 			table, _, err := thread.table(tables, func(t *Table) *Table {
-				return t.only(func(o Entry) bool { return o.Major == e.Major && o.Minor == e.Minor })
+				return t.only(func(o Entry) bool { return o.PartOf(e) })
 			})
 			if err != nil {
 				return nil, err

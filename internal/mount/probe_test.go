@@ -6,9 +6,11 @@ SPDX-License-Identifier: Apache-2.0
 package mount
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -51,5 +53,32 @@ func TestAUserOfAFilesystemThatWasShutDownIsFound(t *testing.T) {
 			}
 			_ = user.Wait() // it was killed
 		})
+	}
+}
+
+// Volumes of one NFS server are directories of one filesystem to the kernel.
+func TestAUserOfOneDirectoryOfAFilesystemIsNoUserOfAnother(t *testing.T) {
+	needsRoot(t)
+	m, dir := New(Options{}), workspace(t)
+	whole := mkdir(t, dir, "whole")
+	mountAt(t, "tmpfs", whole, "tmpfs")
+	for _, name := range []string{"used", "unused"} {
+		mkdir(t, whole, name)
+		if err := m.Bind(t.Context(), filepath.Join(whole, name), mkdir(t, dir, name), false, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	user := exec.Command("sleep", "1000")
+	user.Dir = filepath.Join(dir, "used")
+	if err := user.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = errors.Join(user.Process.Kill(), user.Wait()) }) // it was killed
+	for path, want := range map[string]bool{"used": true, "whole": true, "unused": false} {
+		users, err := m.Users(t.Context(), filepath.Join(dir, path))
+		found := slices.ContainsFunc(users, func(h Holder) bool { return h.PID == user.Process.Pid })
+		if err != nil || found != want {
+			t.Errorf("users of %s: %v, error %v, want process %d among them: %t", path, users, err, user.Process.Pid, want)
+		}
 	}
 }

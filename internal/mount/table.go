@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -45,13 +46,28 @@ func (e Entry) ReadOnly() bool {
 
 // SameSource reports whether both mounts show the same part of the same filesystem.
 func (e Entry) SameSource(other Entry) bool {
-	return e.Major == other.Major && e.Minor == other.Minor && e.Root == other.Root
+	shown, others := parts(e, other)
+	return e.sameDevice(other) && shown == others
 }
 
 // PartOf reports whether the mount shows the same as other, or a part of it.
 func (e Entry) PartOf(other Entry) bool {
-	inside := e.Root == other.Root || strings.HasPrefix(e.Root, strings.TrimSuffix(other.Root, "/")+"/")
-	return e.Major == other.Major && e.Minor == other.Minor && inside
+	shown, others := parts(e, other)
+	return e.sameDevice(other) && (shown == others || strings.HasPrefix(shown, strings.TrimSuffix(others, "/")+"/"))
+}
+
+func (e Entry) sameDevice(other Entry) bool { return e.Major == other.Major && e.Minor == other.Minor }
+
+// parts are the paths in their filesystem that two mounts show. Directories of one NFS server may have the same device
+// number. Each is mounted as a root, also a bind mount of a part, so their paths at the server count, where both are
+// known.
+func parts(e, other Entry) (ofE, ofOther string) {
+	_, one, known := strings.Cut(e.Source, ":/")
+	_, another, also := strings.Cut(other.Source, ":/")
+	if !strings.HasPrefix(e.FSType, "nfs") || !known || !also {
+		return e.Root, other.Root
+	}
+	return path.Join("/", one, e.Root), path.Join("/", another, other.Root)
 }
 
 // Table is a mount table at one moment.

@@ -247,3 +247,41 @@ func moveDown(path, dir, name string, levels int) error {
 	}
 	return errors.Join(unix.Renameat(unix.AT_FDCWD, path, at, filepath.Base(path)), unix.Close(at))
 }
+
+func TestDirectoriesOfOneNFSServerAreNotTheSame(t *testing.T) {
+	table := parse(t, `25 0 254:0 / / rw shared:1 - ext4 /dev/vda rw
+52 25 0:32 / /one rw shared:12 - nfs4 10.78.1.2:/srv/v1 rw,vers=4.2
+54 25 0:32 / /two rw shared:13 - nfs4 10.78.1.2:/srv/v2 rw,vers=4.2
+55 25 0:32 / /bound rw shared:12 - nfs4 10.78.1.2:/srv/v1 rw,vers=4.2
+56 25 0:32 / /part rw shared:12 - nfs4 10.78.1.2:/srv/v1/sub rw,vers=4.2
+57 25 0:32 / /longer rw shared:12 - nfs4 10.78.1.2:/srv/v11 rw,vers=4.2
+`)
+	at := func(path string) Entry {
+		e, _ := table.At(path)
+		return e
+	}
+	recorded := Entry{Minor: 32, Root: "/"}
+	for name, test := range map[string]struct {
+		e, other     Entry
+		same, partOf bool
+	}{
+		"another directory":      {at("/two"), at("/one"), false, false},
+		"a bind mount":           {at("/bound"), at("/one"), true, true},
+		"a part":                 {at("/part"), at("/one"), false, true},
+		"the whole of a part":    {at("/one"), at("/part"), false, false},
+		"a longer name":          {at("/longer"), at("/one"), false, false},
+		"a name that is unknown": {at("/two"), recorded, true, true},
+	} {
+		same, partOf := test.e.SameSource(test.other), test.e.PartOf(test.other)
+		if same != test.same || partOf != test.partOf {
+			t.Errorf("%s: the same %t, a part %t, want %t and %t", name, same, partOf, test.same, test.partOf)
+		}
+	}
+	var paths []string
+	for _, e := range table.Shares(at("/one")) {
+		paths = append(paths, e.Path)
+	}
+	if !slices.Equal(paths, []string{"/bound", "/part"}) {
+		t.Errorf("mounts that share what /one shows: %v, want /bound and /part", paths)
+	}
+}

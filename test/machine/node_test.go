@@ -9,6 +9,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -26,6 +27,7 @@ import (
 	"github.com/hawser-io/hawser/test/csiloop/faults"
 	"github.com/hawser-io/hawser/test/machine"
 	"github.com/hawser-io/hawser/test/machine/disk"
+	"github.com/hawser-io/hawser/test/machine/nfs"
 	"github.com/hawser-io/hawser/test/system"
 )
 
@@ -98,7 +100,7 @@ func (n *node) listDrivers() {
 	n.t.Helper()
 	listed := &storagev1.CSINode{}
 	n.ok(lab.sys.Client.Get(n.limited(), client.ObjectKey{Name: n.Name}, listed))
-	for _, driver := range []string{system.DriverName, disk.DriverName} {
+	for _, driver := range []string{system.DriverName, disk.DriverName, nfs.DriverName} {
 		listed.Spec.Drivers = append(listed.Spec.Drivers, storagev1.CSINodeDriver{Name: driver, NodeID: n.Name})
 	}
 	n.ok(lab.sys.Client.Update(n.limited(), listed))
@@ -108,12 +110,15 @@ func (n *node) listDrivers() {
 func (n *node) startPrograms() {
 	n.t.Helper()
 	ctx := n.limited()
+	n.ok(os.MkdirAll(nfs.NodeDir(lab.nfs.Dir, n.Name), 0o755))
 	n.ok(n.MountShare(ctx))
 	// The programs are copied, because each page of a program on the share is read by a request.
 	n.must("mkdir -p /var/lib/kubelet/plugins_registry /var/lib/hawser && cp -r %s/bin /run/bin", lab.dir)
 	n.ok(n.Launch(ctx, "csi-loop", fmt.Sprintf("/run/bin/csi-loop --mode=node --backing-dir=%s "+
 		"--kubelet-dir=/var/lib/kubelet --node-id=%s", lab.sys.BackingDir(), n.Name)))
 	n.ok(n.Launch(ctx, "csi-disk", fmt.Sprintf("/run/bin/csi-disk --node-id=%s --faults-dir=%s", n.Name, faultsDir())))
+	n.ok(n.Launch(ctx, "csi-nfs", fmt.Sprintf("/run/bin/csi-nfs --node-id=%s --dir=%s", n.Name,
+		nfs.NodeDir(lab.nfs.Dir, n.Name))))
 	n.startAgent()
 }
 

@@ -28,6 +28,7 @@ import (
 	"github.com/hawser-io/hawser/test/machine/boot"
 	"github.com/hawser-io/hawser/test/machine/disk"
 	"github.com/hawser-io/hawser/test/machine/disk/controller"
+	"github.com/hawser-io/hawser/test/machine/nfs"
 	"github.com/hawser-io/hawser/test/system"
 )
 
@@ -48,6 +49,7 @@ var lab struct {
 	booted machine.Snapshot
 	sys    *system.System
 	disks  *controller.Controller
+	nfs    *nfs.Controller
 	// taken is the number of nodes that tests have taken.
 	taken int
 }
@@ -84,14 +86,15 @@ func run(m *testing.M) (code int) {
 func prepare(ctx context.Context) (stop func() error, err error) {
 	stop = func() error { return nil }
 	options := system.Options{Dir: filepath.Join(lab.dir, "cluster"), Out: os.Stdout,
-		ControllerSockets: map[string]string{disk.DriverName: filepath.Join(lab.dir, "disk.sock")}}
+		ControllerSockets: map[string]string{disk.DriverName: filepath.Join(lab.dir, "disk.sock"),
+			nfs.DriverName: filepath.Join(lab.dir, "nfs.sock")}}
 	if options.Bin, err = system.Build(ctx); err != nil {
 		return stop, err
 	}
 	if err := system.Open(options).Down(ctx); err != nil {
 		return stop, fmt.Errorf("taking down an earlier run: %w", err)
 	}
-	for _, dir := range []string{"machines", "disks", "faults"} {
+	for _, dir := range []string{"machines", "disks", "faults", "nfs"} {
 		dir = filepath.Join(lab.dir, dir)
 		if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
 			return stop, err
@@ -112,7 +115,8 @@ func prepare(ctx context.Context) (stop func() error, err error) {
 // buildPrograms builds what runs inside the machines.
 func buildPrograms(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", filepath.Join(lab.dir, "bin")+"/",
-		"./cmd/agent", "./test/csiloop/cmd/csi-loop", "./test/machine/cmd/csi-disk")
+		"./cmd/agent", "./test/csiloop/cmd/csi-loop", "./test/machine/cmd/csi-disk",
+		"./test/machine/cmd/csi-nfs")
 	cmd.Dir, cmd.Env = apiserver.Root(), append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("building the programs: %w: %s", err, out)
@@ -145,12 +149,19 @@ func startCluster(ctx context.Context, o system.Options) (stop func() error, err
 	if err != nil {
 		return func() error { return nil }, err
 	}
-	if lab.sys, err = system.Up(ctx, o); err != nil {
+	lab.nfs = &nfs.Controller{Dir: filepath.Join(lab.dir, "nfs")}
+	stopNFS, err := lab.nfs.Serve(o.ControllerSockets[nfs.DriverName])
+	if err != nil {
 		stopDisks()
 		return func() error { return nil }, err
 	}
+	stopControllers := func() { stopDisks(); stopNFS() }
+	if lab.sys, err = system.Up(ctx, o); err != nil {
+		stopControllers()
+		return func() error { return nil }, err
+	}
 	stop = func() error {
-		stopDisks()
+		stopControllers()
 		return lab.sys.Down(context.Background())
 	}
 	if err := lab.sys.StartAttacherOf(ctx, disk.DriverName); err != nil {
@@ -175,9 +186,9 @@ const (
 
 func drivers() []client.Object {
 	var objects []client.Object
-	for _, name := range []string{system.DriverName, disk.DriverName} {
+	for name, attaches := range map[string]bool{system.DriverName: true, disk.DriverName: true, nfs.DriverName: false} {
 		objects = append(objects, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec: storagev1.CSIDriverSpec{AttachRequired: ptr.To(true)}})
+			Spec: storagev1.CSIDriverSpec{AttachRequired: ptr.To(attaches)}})
 	}
 	for _, name := range []string{loopExt4, diskExt4, diskXFS, mappedExt4, mappedXFS} {
 		kind, fsType, _ := strings.Cut(name, "-")

@@ -67,8 +67,8 @@ type Options struct {
 	Directories Directories
 	// Gather collects what is known of the volume now.
 	Gather func(ctx context.Context, v *Volume) (plan.Facts, error)
-	// Requeue has the volume reconciled.
-	Requeue func(volume string)
+	// Requeue has the volume reconciled, ExamineAgain examined.
+	Requeue, ExamineAgain func(volume string)
 	// Step is called between any two parts of a step, with their names.
 	Step func(name string)
 }

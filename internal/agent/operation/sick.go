@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +20,7 @@ import (
 	"github.com/hawser-io/hawser/internal/agent/plan"
 	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/agent/report"
+	"github.com/hawser-io/hawser/internal/driver"
 	"github.com/hawser-io/hawser/internal/mount"
 	"github.com/hawser-io/hawser/internal/status"
 )
@@ -59,6 +61,7 @@ func (env *Environment) examineStage(ctx context.Context, r *record.Record) (fou
 		if errors.Is(err, mount.ErrNotMounted) {
 			continue // a mount that is lost is made again
 		}
+		env.awaitAnswer(r.VolumeName, err)
 		found.errors = h.Errors
 		if found.sick, known = diagnose(h, err, r.Stage.Errors); !known {
 			env.Log.V(1).Info("volume not examined", "volume", r.VolumeName, "path", path, "error", err.Error())
@@ -72,19 +75,45 @@ func (env *Environment) examineStage(ctx context.Context, r *record.Record) (fou
 	return found, true
 }
 
-// examinedPaths are the mounts of the volume. What is staged again after a person has unmounted it may work where a
-// publication of before does not.
+// awaitAnswer has the volume examined again once an access to it that did not answer has ended. Of all that wait for
+// one access, the first one's error has the end of its context.
+func (env *Environment) awaitAnswer(volume string, err error) {
+	var pending *mount.PendingError
+	if !errors.As(err, &pending) || pending.Err == nil {
+		return
+	}
+	go func() {
+		select {
+		case <-pending.Ended:
+			env.ExamineAgain(volume)
+		case <-env.Lifetime.Done():
+		}
+	}()
+}
+
+// examinedPaths are the mounts of the volume, also those that could not be undone. What is staged again after a person
+// has unmounted it may work where a publication of before does not.
 func examinedPaths(r *record.Record, boot string) []string {
 	var paths []string
-	if s := r.Stage; !r.Block() && s.Phase == record.PhaseDone && s.BootID == boot && s.Source != "" {
+	if s := r.Stage; !r.Block() && s.Phase != record.PhaseNone && s.BootID == boot && s.Source != "" {
 		paths = append(paths, s.Path)
 	}
 	for _, u := range r.Uses {
-		if u.Phase == record.PhaseDone && u.BootID == boot {
+		undone := u.Phase == record.PhaseUncertain && u.Source != ""
+		if (u.Phase == record.PhaseDone || undone) && u.BootID == boot {
 			paths = append(paths, u.Target)
 		}
 	}
 	return paths
+}
+
+// examineUndone finds out whether the driver could not undo something because the volume does not answer, and returns
+// the driver's error.
+func (env *Environment) examineUndone(ctx context.Context, v *Volume, err error) error {
+	if driver.IsUncertain(err) {
+		env.Examine(ctx, v, v.Record)
+	}
+	return err
 }
 
 // diagnose returns why a volume does not work, nil if it does, and false if that is not known. The filesystem had
@@ -246,9 +275,15 @@ func (v *Volume) RecordExamination() {
 	if r.Stage.Errors == nil && r.Stage.Phase == record.PhaseDone {
 		r.Stage.Errors = found.errors
 	}
-	if causeOf(r.Sick) != causeOf(found.sick) {
-		r.Sick = found.sick
+	if causeOf(r.Sick) == causeOf(found.sick) {
+		return
 	}
+	if r.Hangs() { // calls that hung need not wait for the end of their backoff
+		maps.DeleteFunc(v.Failures, func(_ plan.Step, f *failure.Failure) bool {
+			return f.Reason == volumesv1alpha1.ReasonOutcomeUncertain
+		})
+	}
+	r.Sick = found.sick
 }
 
 // forgetStage notes that nothing is staged any more.

@@ -147,7 +147,7 @@ func (env *Environment) undoPublication(ctx context.Context, v *Volume, f plan.F
 	req := driver.UnpublishRequest{Handle: v.Record.Handle, Mode: v.Record.Mode, TargetPath: u.Target}
 	err = env.Call(ctx, v, f, "unpublish", u.Target, func(ctx context.Context) error { return d.Unpublish(ctx, req) })
 	if err != nil && !driver.IsNotFound(err) {
-		return env.explainUnpublish(*u, err)
+		return env.explainUnpublish(*u, env.examineUndone(ctx, v, err))
 	}
 	table, err := env.Mounts.Table()
 	if err != nil {

@@ -69,7 +69,7 @@ func (env *Environment) unstage(ctx context.Context, v *Volume, f plan.Facts) er
 	req := driver.UnstageRequest{Handle: r.Handle, Mode: r.Mode, StagingPath: r.Stage.Path}
 	err = env.Call(ctx, v, f, "unstage", r.Stage.Path, func(ctx context.Context) error { return d.Unstage(ctx, req) })
 	if err != nil && !driver.IsNotFound(err) {
-		return env.explainUnstage(r, err)
+		return env.explainUnstage(r, env.examineUndone(ctx, v, err))
 	}
 	table, err := env.Mounts.Table()
 	if err != nil {

@@ -114,6 +114,9 @@ type Sickness struct {
 	Remountable bool `json:"remountable,omitempty"`
 }
 
+// Hangs reports whether an access to the volume did not answer.
+func (r *Record) Hangs() bool { return r.Sick != nil && !r.Sick.Remountable }
+
 func (s Sickness) String() string {
 	return fmt.Sprintf("%s, since %s", s.Cause, s.Since.UTC().Format(time.RFC3339))
 }

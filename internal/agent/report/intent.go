@@ -65,7 +65,7 @@ func deletingReport(v Snapshot, f plan.Facts, i *volumesv1alpha1.VolumeAttachmen
 	failure := v.releaseFailure(i, u)
 	switch {
 	case failure != nil:
-		return IntentReport{Ready: true, failure: failure, staged: keptStage(f, u), Published: failed(failure)}
+		return IntentReport{Ready: true, failure: failure, staged: v.keptStage(f, u), Published: v.unreleased(failure)}
 	case u == nil && !f.Unsaved && v.Record != nil && v.Record.CountsAsInUse(f.Now) && (f.Kept() || f.Released()):
 		return IntentReport{Published: &ConditionValue{reason: volumesv1alpha1.ReasonReleased,
 			Message: "nothing of this intent is left on the node; others use the volume"}}
@@ -74,11 +74,25 @@ func deletingReport(v Snapshot, f plan.Facts, i *volumesv1alpha1.VolumeAttachmen
 }
 
 // keptStage is Staged while an intent is released.
-func keptStage(f plan.Facts, u *record.Use) *ConditionValue {
-	if u == nil || f.Record == nil || !f.Staged() {
+func (v Snapshot) keptStage(f plan.Facts, u *record.Use) *ConditionValue {
+	switch {
+	case u == nil || f.Record == nil || !f.Staged():
 		return nil
+	case f.Record.Sick != nil:
+		return v.sick(f)
 	}
 	return stagedTrue(f)
+}
+
+// unreleased is Published of an intent whose release fails. Where the driver hangs because the volume does not answer,
+// that is the cause.
+func (v Snapshot) unreleased(failure *failure.Failure) *ConditionValue {
+	if !v.Record.Hangs() || failure.Reason != volumesv1alpha1.ReasonOutcomeUncertain {
+		return failed(failure)
+	}
+	return &ConditionValue{reason: volumesv1alpha1.ReasonVolumeSick, Message: fmt.Sprintf(
+		"it is released once it answers again: %s; until then the driver's call hangs: %s", v.Record.Sick,
+		failure.Message)}
 }
 
 // loweredReport undoes what an intent for Attached has said before; then Ready is the controller's.
@@ -88,7 +102,7 @@ func loweredReport(v Snapshot, f plan.Facts, i *volumesv1alpha1.VolumeAttachment
 	}
 	failure := v.releaseFailure(i, u)
 	if failure != nil {
-		return IntentReport{Ready: true, failure: failure, staged: keptStage(f, u), Published: failed(failure)}
+		return IntentReport{Ready: true, failure: failure, staged: v.keptStage(f, u), Published: v.unreleased(failure)}
 	}
 	if u != nil || f.Unsaved {
 		return IntentReport{Skip: true}

@@ -6,11 +6,14 @@ SPDX-License-Identifier: Apache-2.0
 package report
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/failure"
 	"github.com/hawser-io/hawser/internal/agent/plan"
 	"github.com/hawser-io/hawser/internal/agent/record"
 )
@@ -31,5 +34,51 @@ func TestWhatIsReportedAfterAStepThatMadeARecordAndFailed(t *testing.T) {
 	}
 	if got := NewVolumeReport(v, before).Line; !got.InUse || got.AttachmentUID != "uid-1" {
 		t.Errorf("report of volume v: %+v, want it in use for uid-1", got)
+	}
+}
+
+func TestAReleaseThatHangsNamesWhatDoesNotAnswer(t *testing.T) {
+	intent := &volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data",
+		UID: "uid-i", DeletionTimestamp: &metav1.Time{Time: time.Unix(1, 0)}}}
+	hangs := &record.Sickness{Cause: "it does not answer"}
+	for name, test := range map[string]struct {
+		sick    *record.Sickness
+		failure failure.Failure
+		reason  string
+		message []string
+	}{
+		"the volume does not answer": {hangs,
+			failure.Failure{Reason: volumesv1alpha1.ReasonOutcomeUncertain,
+				OperationError: volumesv1alpha1.OperationError{Message: "still running"}},
+			volumesv1alpha1.ReasonVolumeSick, []string{"it does not answer", "since 1970", "still running"}},
+		"the driver has another reason": {hangs, failure.Failure{Reason: volumesv1alpha1.ReasonUnpublishFailed},
+			volumesv1alpha1.ReasonUnpublishFailed, nil},
+		"the volume answers": {&record.Sickness{Remountable: true},
+			failure.Failure{Reason: volumesv1alpha1.ReasonOutcomeUncertain}, volumesv1alpha1.ReasonOutcomeUncertain, nil},
+		"the volume works": {nil, failure.Failure{Reason: volumesv1alpha1.ReasonOutcomeUncertain},
+			volumesv1alpha1.ReasonOutcomeUncertain, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if test.sick != nil {
+				test.sick.Since = time.Unix(0, 0)
+			}
+			r := &record.Record{VolumeName: "v", AttachmentUID: "uid-1", InUse: true, Sick: test.sick,
+				Stage: record.Stage{Phase: record.PhaseDone},
+				Uses:  []record.Use{{Intent: volumesv1alpha1.IntentReference{UID: "uid-i"}}}}
+			v := Snapshot{Name: "v", Record: r, Failures: plan.Failures{
+				{Kind: plan.Unpublish, Intent: "uid-i"}: &test.failure}}
+			got := NewIntentReport(v, plan.Facts{Name: "v"}, intent)
+			if got.Published == nil || got.Published.reason != test.reason {
+				t.Fatalf("Published of an intent that cannot be released: %+v, want reason %s", got.Published, test.reason)
+			}
+			for _, text := range test.message {
+				if !strings.Contains(got.Published.Message, text) {
+					t.Errorf("message %q, want that it has %q", got.Published.Message, text)
+				}
+			}
+			if got.staged == nil || got.staged.OK != (test.sick == nil) {
+				t.Errorf("Staged of an intent that cannot be released: %+v, want it true %t", got.staged, test.sick == nil)
+			}
+		})
 	}
 }

@@ -23,6 +23,7 @@ import (
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/hawser-io/hawser/test/csiloop"
+	"github.com/hawser-io/hawser/test/csiloop/recorder"
 	"github.com/hawser-io/hawser/test/csiloop/store"
 )
 
@@ -107,8 +108,8 @@ func Run(ctx context.Context, options Options, ready func()) (err error) {
 
 func serve(ctx context.Context, options Options, backing *store.Store, ready func()) error {
 	group, ctx := errgroup.WithContext(ctx)
-	calls := newRecorder(backing.Dir(), options)
-	server := grpc.NewServer(grpc.UnaryInterceptor(calls.intercept))
+	calls := recorder.New(backing.Dir(), string(options.Mode), options.NodeID)
+	server := grpc.NewServer(grpc.UnaryInterceptor(calls.Intercept))
 	csi.RegisterIdentityServer(server, &identity{})
 	if options.Mode.controller() {
 		csi.RegisterControllerServer(server, &controller{store: backing})

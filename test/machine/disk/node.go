@@ -24,6 +24,7 @@ import (
 	utilexec "k8s.io/utils/exec"
 
 	_ "github.com/hawser-io/hawser/test/environment" // cleans that of the programs
+	"github.com/hawser-io/hawser/test/machine/plugin"
 )
 
 type nodeServer struct {
@@ -42,16 +43,8 @@ func (n *nodeServer) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi
 
 func (n *nodeServer) NodeGetCapabilities(context.Context,
 	*csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
-	answer := &csi.NodeGetCapabilitiesResponse{}
-	for _, kind := range []csi.NodeServiceCapability_RPC_Type{
-		csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME,
-		csi.NodeServiceCapability_RPC_EXPAND_VOLUME,
-		csi.NodeServiceCapability_RPC_GET_VOLUME_STATS,
-	} {
-		answer.Capabilities = append(answer.Capabilities, &csi.NodeServiceCapability{
-			Type: &csi.NodeServiceCapability_Rpc{Rpc: &csi.NodeServiceCapability_RPC{Type: kind}}})
-	}
-	return answer, nil
+	return plugin.Nodes(csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME,
+		csi.NodeServiceCapability_RPC_EXPAND_VOLUME, csi.NodeServiceCapability_RPC_GET_VOLUME_STATS), nil
 }
 
 // NodeStageVolume waits for the disk and, unless the volume is a device, formats it if it is empty, and mounts it.

@@ -22,6 +22,7 @@ import (
 
 	"github.com/hawser-io/hawser/test/machine"
 	"github.com/hawser-io/hawser/test/machine/disk"
+	"github.com/hawser-io/hawser/test/machine/plugin"
 )
 
 // Controller creates disks as files and plugs them into machines.
@@ -40,14 +41,8 @@ type Controller struct {
 // Serve serves the controller at a socket until the returned function is called.
 func (c *Controller) Serve(socket string) (stop func(), err error) {
 	server := grpc.NewServer()
-	csi.RegisterIdentityServer(server, disk.Identity{})
 	csi.RegisterControllerServer(server, c)
-	listener, err := disk.Listen(socket)
-	if err != nil {
-		return nil, err
-	}
-	go func() { _ = server.Serve(listener) }() // returns when stop is called
-	return server.Stop, nil
+	return plugin.ServeController(server, disk.DriverName, socket)
 }
 
 // Use has disks of the node plugged into that machine.
@@ -66,16 +61,9 @@ func (c *Controller) File(id string) string { return filepath.Join(c.Dir, id+".q
 // ControllerGetCapabilities implements csi.ControllerServer.
 func (c *Controller) ControllerGetCapabilities(context.Context,
 	*csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
-	answer := &csi.ControllerGetCapabilitiesResponse{}
-	for _, kind := range []csi.ControllerServiceCapability_RPC_Type{
-		csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME,
+	return plugin.Controllers(csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME,
 		csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME,
-		csi.ControllerServiceCapability_RPC_EXPAND_VOLUME,
-	} {
-		answer.Capabilities = append(answer.Capabilities, &csi.ControllerServiceCapability{
-			Type: &csi.ControllerServiceCapability_Rpc{Rpc: &csi.ControllerServiceCapability_RPC{Type: kind}}})
-	}
-	return answer, nil
+		csi.ControllerServiceCapability_RPC_EXPAND_VOLUME), nil
 }
 
 // CreateVolume creates an empty disk. Its ID follows from the volume's name, and is also a name that QEMU takes: it

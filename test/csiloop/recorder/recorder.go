@@ -3,7 +3,9 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-package driver
+// Package recorder wraps the calls of a CSI driver: it writes the ledger, separates the calls for one volume, and
+// applies the faults that tests command.
+package recorder
 
 import (
 	"context"
@@ -27,21 +29,24 @@ var changing = map[string]bool{
 	"NodeUnpublishVolume": true, "NodeExpandVolume": true,
 }
 
-// recorder wraps every call: it writes the ledger, separates calls for one volume and applies faults.
-type recorder struct {
+// Recorder wraps every call of one process.
+type Recorder struct {
 	backingDir string
-	mode       Mode
+	mode       string
 	node       string
 
 	mu   sync.Mutex
 	busy map[string]string
 }
 
-func newRecorder(backingDir string, options Options) *recorder {
-	return &recorder{backingDir: backingDir, mode: options.Mode, node: options.NodeID, busy: map[string]string{}}
+// New returns the Recorder of a process that serves the mode, and the node if it is not empty. The backing directory
+// has the ledger and the faults.
+func New(backingDir, mode, node string) *Recorder {
+	return &Recorder{backingDir: backingDir, mode: mode, node: node, busy: map[string]string{}}
 }
 
-func (r *recorder) intercept(ctx context.Context, request any, info *grpc.UnaryServerInfo,
+// Intercept is a grpc.UnaryServerInterceptor.
+func (r *Recorder) Intercept(ctx context.Context, request any, info *grpc.UnaryServerInfo,
 	handler grpc.UnaryHandler) (any, error) {
 	entry := r.describe(request, info.FullMethod)
 	started, err := ledger.Append(r.backingDir, entry)
@@ -61,7 +66,7 @@ func (r *recorder) intercept(ctx context.Context, request any, info *grpc.UnaryS
 }
 
 // work runs the call with its faults and records its effect.
-func (r *recorder) work(ctx context.Context, entry ledger.Entry, request any, handler grpc.UnaryHandler) (any, error) {
+func (r *Recorder) work(ctx context.Context, entry ledger.Entry, request any, handler grpc.UnaryHandler) (any, error) {
 	target := faults.Target{Method: entry.Method, Volume: entry.Volume, Node: entry.Node}
 	return faults.Do(ctx, r.backingDir, target, func(ctx context.Context) (any, error) {
 		answer, err := handler(ctx, request)
@@ -86,7 +91,7 @@ func asStatus(ctx context.Context, err error) error {
 	return status.Error(codes.Internal, err.Error())
 }
 
-func (r *recorder) note(entry ledger.Entry, phase ledger.Phase, err error) error {
+func (r *Recorder) note(entry ledger.Entry, phase ledger.Phase, err error) error {
 	entry.Phase, entry.Code, entry.Message = phase, status.Code(err).String(), ""
 	if err != nil {
 		entry.Message = status.Convert(err).Message()
@@ -96,7 +101,7 @@ func (r *recorder) note(entry ledger.Entry, phase ledger.Phase, err error) error
 }
 
 // exclusively refuses a changing call for a volume while another call changes it, as the CSI specification asks.
-func (r *recorder) exclusively(entry ledger.Entry, do func() (any, error)) (any, error) {
+func (r *Recorder) exclusively(entry ledger.Entry, do func() (any, error)) (any, error) {
 	if !changing[entry.Method] || entry.Volume == "" {
 		return do()
 	}
@@ -122,9 +127,9 @@ func (r *recorder) exclusively(entry ledger.Entry, do func() (any, error)) (any,
 }
 
 // describe reads the fields for ledger and faults from the request.
-func (r *recorder) describe(request any, fullMethod string) ledger.Entry {
+func (r *Recorder) describe(request any, fullMethod string) ledger.Entry {
 	entry := ledger.Entry{
-		Phase: ledger.Start, Process: os.Getpid(), Mode: string(r.mode), Method: path.Base(fullMethod), Node: r.node,
+		Phase: ledger.Start, Process: os.Getpid(), Mode: r.mode, Method: path.Base(fullMethod), Node: r.node,
 	}
 	if path.Dir(fullMethod) == "/csi.v1.Controller" {
 		entry.Node = ""
