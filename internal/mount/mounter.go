@@ -40,6 +40,8 @@ type Mounter struct {
 	links     Links
 	clock     clock.PassiveClock
 	exec      exec.Interface
+	// ownershipHelpers has room for those that help at present.
+	ownershipHelpers chan struct{}
 
 	mu      sync.Mutex
 	running map[callKey]*running
@@ -56,7 +58,10 @@ func New(o Options) *Mounter {
 	if o.Exec == nil {
 		o.Exec = exec.New()
 	}
-	return &Mounter{mountInfo: o.MountInfo, links: o.Links, clock: o.Clock, exec: o.Exec, running: map[callKey]*running{}}
+	return &Mounter{
+		mountInfo: o.MountInfo, links: o.Links, clock: o.Clock, exec: o.Exec, running: map[callKey]*running{},
+		ownershipHelpers: make(chan struct{}, ownershipHelpers),
+	}
 }
 
 // Table reads the mount table. The kernel answers from memory, so a dead server cannot block it.

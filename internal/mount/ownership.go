@@ -9,11 +9,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 )
@@ -28,12 +32,21 @@ const (
 	progressEvery = 1024
 	// endGrace is how long a change whose context has ended is waited for.
 	endGrace = time.Second
+
+	// ownershipHelpers is how many goroutines help with all changes of ownership of the node together. Each change has
+	// one of its own beside them.
+	ownershipHelpers = 8
+	// namesAtOnce is how many names of a directory are read, and changed by one goroutine.
+	namesAtOnce = 32
+	// deepestDirectory is how many directories may be nested: more do not fit into a path of PATH_MAX, so few programs
+	// reach them. Each has an open descriptor while what is in it is changed.
+	deepestDirectory = unix.PathMax / 2
 )
 
 // SetOwnership gives everything beneath root to the group, and allows the group to read and write it. With
 // OnRootMismatch it does nothing if root already has the wanted ownership. It changes root last, so that a retry
 // continues an interrupted change. It follows no symbolic link, skips other mounts, and ends with the first error.
-// It calls progress, if given, with the number of changed files from time to time.
+// It calls progress, if given, with the number of changed files from time to time, from several goroutines.
 //
 // Once ctx ends the change stops at the next file. It is waited for, so that root can be unmounted afterwards. Where
 // the filesystem hangs, that takes endGrace, and the error is a *PendingError.
@@ -45,7 +58,8 @@ func (m *Mounter) SetOwnership(ctx context.Context, root string, fsGroup int64, 
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(endGrace, giveUp) })
 	defer stop()
 	return m.run(waiting, changes, "change of ownership", root, func() error {
-		o := ownership{ctx: ctx, gid: int(fsGroup), progress: progress}
+		work, ctx := errgroup.WithContext(ctx)
+		o := ownership{ctx: ctx, work: work, helpers: m.ownershipHelpers, gid: int(fsGroup), progress: progress}
 		if err := o.apply(root, policy); err != nil {
 			return fmt.Errorf("giving %s to group %d: %w", root, fsGroup, err)
 		}
@@ -53,11 +67,26 @@ func (m *Mounter) SetOwnership(ctx context.Context, root string, fsGroup int64, 
 	})
 }
 
+// ownership is one change. Its goroutines each have some names of a directory to change, and everything in them.
 type ownership struct {
-	ctx      context.Context
+	ctx  context.Context
+	work *errgroup.Group
+	// helpers has room for each goroutine beside the first one.
+	helpers  chan struct{}
 	gid      int
-	files    int
+	files    atomic.Int64
 	progress func(int)
+	// linked is held while a file with several names is changed: another goroutine may have found it too.
+	linked sync.Mutex
+}
+
+// directory is an open one, until the last of its users is done.
+type directory struct {
+	*os.File
+	parent *directory
+	name   string
+	depth  int
+	users  atomic.Int32
 }
 
 func (o *ownership) apply(root string, policy corev1.PodFSGroupChangePolicy) (err error) {
@@ -73,62 +102,118 @@ func (o *ownership) apply(root string, policy corev1.PodFSGroupChangePolicy) (er
 	if policy == corev1.FSGroupChangeOnRootMismatch && o.fits(&stat, groupDirMode) {
 		return nil
 	}
-	if err := o.children(fd, root); err != nil {
+	dir := &directory{name: root}
+	if err := dir.open(fd); err != nil {
 		return err
 	}
-	return o.change(fd, root, &stat)
+	o.work.Go(func() error { return o.children(dir) })
+	if err := o.work.Wait(); err != nil {
+		return err
+	}
+	return o.change(fd, &stat)
 }
 
 func (o *ownership) fits(stat *unix.Stat_t, mode uint32) bool {
 	return int(stat.Gid) == o.gid && stat.Mode&mode == mode
 }
 
-// children changes everything in the directory. path is only for messages.
-func (o *ownership) children(dir int, path string) error {
-	names, err := readNames(dir)
-	if err != nil {
-		return fmt.Errorf("reading %s: %w", path, err)
+// children changes everything in the directory. It gives away what helpers have room for.
+func (o *ownership) children(dir *directory) (err error) {
+	defer func() { err = errors.Join(err, dir.leave()) }()
+	for {
+		names, err := dir.Readdirnames(namesAtOnce)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("reading %s: %w", dir.path(), err)
+		}
+		if err := o.share(dir, names); err != nil {
+			return err
+		}
 	}
+}
+
+// share has a helper change the names, or changes them if none is free.
+func (o *ownership) share(dir *directory, names []string) error {
+	select {
+	case o.helpers <- struct{}{}:
+		dir.users.Add(1)
+		o.work.Go(func() error {
+			defer func() { <-o.helpers }()
+			return errors.Join(o.each(dir, names), dir.leave())
+		})
+		return nil
+	default:
+		return o.each(dir, names)
+	}
+}
+
+func (o *ownership) each(dir *directory, names []string) error {
 	for _, name := range names {
 		if err := o.ctx.Err(); err != nil {
 			return err
 		}
-		if err := o.child(dir, name, filepath.Join(path, name)); err != nil {
+		if err := o.child(dir, name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (o *ownership) child(dir int, name, path string) (err error) {
-	fd, err := openChild(dir, name)
+// child changes a directory before what is in it: files that are created meanwhile get its group.
+func (o *ownership) child(dir *directory, name string) error {
+	child := &directory{parent: dir, name: name, depth: dir.depth + 1}
+	isDir, err := o.changeChild(dir, child)
+	if err != nil {
+		return fmt.Errorf("changing %.1000s: %w", child.path(), err)
+	}
+	if isDir {
+		return o.children(child)
+	}
+	return nil
+}
+
+// changeChild changes a file or a directory, and opens a directory.
+func (o *ownership) changeChild(dir, child *directory) (isDir bool, err error) {
+	fd, err := openChild(int(dir.Fd()), child.name)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EXDEV) {
-		return nil // deleted meanwhile, or another mount
+		return false, nil // deleted meanwhile, or another mount
 	}
 	if err != nil {
-		return fmt.Errorf("opening %s: %w", path, err)
+		return false, fmt.Errorf("opening it: %w", err)
 	}
 	defer func() { err = errors.Join(err, unix.Close(fd)) }()
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
-		return fmt.Errorf("reading %s: %w", path, err)
+		return false, fmt.Errorf("reading it: %w", err)
 	}
-	if stat.Mode&unix.S_IFMT == unix.S_IFDIR {
-		if err := o.children(fd, path); err != nil {
+	if err := o.changeOnce(fd, &stat); err != nil || stat.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return false, err
+	}
+	return true, child.open(fd)
+}
+
+// changeOnce changes a file with several names while no other goroutine does, which would find it half changed.
+func (o *ownership) changeOnce(fd int, stat *unix.Stat_t) error {
+	if stat.Nlink > 1 && stat.Mode&unix.S_IFMT != unix.S_IFDIR {
+		o.linked.Lock()
+		defer o.linked.Unlock()
+		if err := unix.Fstat(fd, stat); err != nil {
 			return err
 		}
 	}
-	return o.change(fd, path, &stat)
+	return o.change(fd, stat)
 }
 
-// change uses the descriptor, so a concurrent replacement of path has no effect.
-func (o *ownership) change(fd int, path string, stat *unix.Stat_t) error {
-	if o.files++; o.progress != nil && o.files%progressEvery == 0 {
-		o.progress(o.files)
+// change uses the descriptor, so a concurrent replacement of the name has no effect.
+func (o *ownership) change(fd int, stat *unix.Stat_t) error {
+	if files := o.files.Add(1); o.progress != nil && files%progressEvery == 0 {
+		o.progress(int(files))
 	}
 	if int(stat.Gid) != o.gid {
 		if err := unix.Fchownat(fd, "", -1, o.gid, unix.AT_EMPTY_PATH); err != nil {
-			return fmt.Errorf("changing group of %s: %w", path, err)
+			return fmt.Errorf("changing the group: %w", err)
 		}
 	}
 	mode := uint32(groupFileMode)
@@ -142,11 +227,50 @@ func (o *ownership) change(fd int, path string, stat *unix.Stat_t) error {
 		return nil
 	}
 	// Always after a change of group: that cleared setuid and setgid, which are restored from the earlier read.
-	// fchmod does not accept an O_PATH descriptor, but its entry in /proc does.
-	if err := unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), stat.Mode&0o7777|mode); err != nil {
-		return fmt.Errorf("changing permissions of %s: %w", path, err)
+	if err := chmodOpen(fd, stat.Mode&0o7777|mode); err != nil {
+		return fmt.Errorf("changing the permissions: %w", err)
 	}
 	return nil
+}
+
+// chmodOpen changes the permissions of what an O_PATH descriptor refers to. Since Linux 6.6 a call does; before, fchmod
+// does not accept such a descriptor, but its entry in /proc does.
+func chmodOpen(fd int, mode uint32) error {
+	err := unix.Fchmodat(fd, "", mode, unix.AT_EMPTY_PATH)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), mode)
+	}
+	return err
+}
+
+// open opens the directory that fd refers to. It has one user.
+func (d *directory) open(fd int) error {
+	if d.depth > deepestDirectory {
+		return fmt.Errorf("more than %d directories are nested in each other", deepestDirectory)
+	}
+	opened, err := unix.Openat(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("opening it: %w", err)
+	}
+	d.File = os.NewFile(uintptr(opened), "")
+	d.users.Add(1)
+	return nil
+}
+
+// leave ends the use of one user.
+func (d *directory) leave() error {
+	if d.users.Add(-1) > 0 {
+		return nil
+	}
+	return d.Close()
+}
+
+// path is only for messages.
+func (d *directory) path() string {
+	if d.parent == nil {
+		return d.name
+	}
+	return filepath.Join(d.parent.path(), d.name)
 }
 
 func openChild(dir int, name string) (int, error) {
@@ -160,14 +284,4 @@ func openChild(dir int, name string) (int, error) {
 			return fd, err
 		}
 	}
-}
-
-func readNames(dir int) (names []string, err error) {
-	fd, err := unix.Openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	file := os.NewFile(uintptr(fd), "")
-	defer func() { err = errors.Join(err, file.Close()) }()
-	return file.Readdirnames(-1)
 }

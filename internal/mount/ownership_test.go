@@ -12,11 +12,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -166,4 +168,121 @@ func TestAChangeThatHangsIsGivenUpSomeTimeAfterItsContextHasEnded(t *testing.T) 
 		close(released)
 		synctest.Wait()
 	})
+}
+
+// openDescriptors counts those of this process.
+func openDescriptors(t *testing.T) int {
+	t.Helper()
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(open)
+}
+
+func TestManyFilesAreChangedAndNoDescriptorStaysOpen(t *testing.T) {
+	needsRoot(t)
+	m, root := New(Options{}), workspace(t)
+	const dirs, files = 40, 3 * namesAtOnce
+	for i := range dirs {
+		dir := mkdir(t, root, fmt.Sprint(i%4), fmt.Sprint(i))
+		for k := range files {
+			write(t, filepath.Join(dir, fmt.Sprint(k)), "")
+		}
+	}
+	before := openDescriptors(t)
+	if err := m.SetOwnership(t.Context(), root, group, corev1.FSGroupChangeAlways, nil); err != nil {
+		t.Fatal(err)
+	}
+	if after := openDescriptors(t); after > before {
+		t.Errorf("open descriptors after the change of %s: %d, want the %d from before", root, after, before)
+	}
+	found := 0
+	err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+		found++
+		if _, gid := mode(t, path); gid != group {
+			t.Errorf("group of %s: %d, want %d", path, gid, group)
+		}
+		return err
+	})
+	if want := 1 + 4 + dirs + dirs*files; err != nil || found != want {
+		t.Errorf("files beneath %s: %d, error %v; want %d", root, found, err, want)
+	}
+}
+
+func TestADirectoryIsChangedBeforeWhatIsInIt(t *testing.T) {
+	needsRoot(t)
+	m, root := New(Options{}), workspace(t)
+	sub := mkdir(t, root, "sub")
+	for i := range progressEvery {
+		write(t, filepath.Join(sub, fmt.Sprint(i)), "")
+	}
+	created := filepath.Join(sub, "created")
+	err := m.SetOwnership(t.Context(), root, group, corev1.FSGroupChangeAlways, func(int) { write(t, created, "") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, gid := mode(t, created); gid != group {
+		t.Errorf("group of %s, created during the change: %d, want %d", created, gid, group)
+	}
+}
+
+func TestAProgramWithManyNamesKeepsItsSetuid(t *testing.T) {
+	needsRoot(t)
+	m, root := New(Options{}), workspace(t)
+	program := write(t, filepath.Join(root, "program"), "")
+	for i := range ownershipHelpers * namesAtOnce {
+		if err := os.Link(program, filepath.Join(root, fmt.Sprint(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 200 { // helpers that find the file half changed are rare
+		chmod(t, program, 0o755|fs.ModeSetuid)
+		if err := m.SetOwnership(t.Context(), root, int64(group+i), corev1.FSGroupChangeAlways, nil); err != nil {
+			t.Fatal(err)
+		}
+		expectMode(t, program, fs.ModeSetuid|0o775, uint32(group+i))
+	}
+}
+
+// nest makes directories in each other, one by one: their path is too long.
+func nest(t *testing.T, root string, depth int) {
+	t.Helper()
+	dir, err := unix.Open(root, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range depth {
+		if err := unix.Mkdirat(dir, "d", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		next, err := unix.Openat(dir, "d", unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Close(dir); err != nil {
+			t.Fatal(err)
+		}
+		dir = next
+	}
+	if err := unix.Close(dir); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDirectoriesThatAreNestedTooDeeplyAreAnError(t *testing.T) {
+	needsRoot(t)
+	for depth, refused := range map[int]bool{deepestDirectory: false, deepestDirectory + 1: true} {
+		m, root := New(Options{}), mkdir(t, workspace(t), "root")
+		mountAt(t, "tmpfs", root, "tmpfs") // the directories go with it
+		nest(t, root, depth)
+		before := openDescriptors(t)
+		err := m.SetOwnership(t.Context(), root, group, corev1.FSGroupChangeAlways, nil)
+		if got := err != nil && strings.Contains(err.Error(), "nested"); got != refused || !refused && err != nil {
+			t.Errorf("changing %d directories in each other: error %.300v, want refused %t", depth, err, refused)
+		}
+		if after := openDescriptors(t); after > before {
+			t.Errorf("open descriptors after the change: %d, want the %d from before", after, before)
+		}
+	}
 }
