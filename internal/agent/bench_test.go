@@ -45,7 +45,7 @@ import (
 // bench has one volume and an agent that does nothing by itself: tests have it carry out one act after another, and let
 // anything fail.
 type bench struct {
-	t      *testing.T
+	t      testing.TB
 	agent  *Agent
 	volume *operation.Volume
 	of     testVolume
@@ -88,7 +88,7 @@ type bench struct {
 
 var errInjected = errors.New("the test has it fail")
 
-func newBench(t *testing.T, v testVolume) *bench {
+func newBench(t testing.TB, v testVolume) *bench {
 	t.Helper()
 	dir := t.TempDir()
 	b := &bench{
@@ -413,6 +413,8 @@ func (m benchMounts) Table() (table *mount.Table, err error) {
 	err = m.bench.do("Table", func() error { table, err = m.fakeNode.Table(); return err })
 	return table, err
 }
+
+func (m benchMounts) TableWithin(time.Duration) (*mount.Table, error) { return m.Table() }
 
 func (m benchMounts) Busy(path string) (mount.Call, bool) {
 	_, busy := m.bench.failures["Busy "+path]
