@@ -393,6 +393,23 @@ func TestARepeatedCallIsAnsweredByTheMountNotByTheRecord(t *testing.T) {
 	}
 }
 
+func TestARepeatedCallNeedsNoIntent(t *testing.T) { // as with requiresRepublish in the CSIDriver
+	n := newNode(t, intents{})
+	if err := os.MkdirAll(filepath.Join(n.Paths.Root, "binds"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	target := strings.Replace(podTarget, "/var/lib/kubelet", n.Paths.Kubelet, 1)
+	bind := record.PodBind{Target: target, Pod: record.PodReference{UID: "uid-1"}, Source: "7:1/",
+		Intent: volumesv1alpha1.IntentReference{Namespace: "shop", Name: "data"}}
+	if err := n.Pods.Add(bind, false); err != nil {
+		t.Fatal(err)
+	}
+	n.Mounts = withMount{Entry: mount.Entry{ID: 1, Path: target, Root: "/", Major: 7, Minor: 1}}
+	if err := n.ask(t.Context(), map[string]string{"intent": "data"}); err != nil {
+		t.Errorf("call for a volume that the pod has, after its intent has gone: error %v, want none", err)
+	}
+}
+
 // stuck is a node with one mount that cannot be unmounted.
 type stuck struct{ withMount }
 

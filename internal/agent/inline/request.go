@@ -92,11 +92,16 @@ func checkShape(req *csi.NodePublishVolumeRequest) error {
 		return invalid("inline volumes have filesystems only; a pod gets a raw block device from a claim")
 	case capability.GetMount().GetFsType() != "":
 		return invalid("csi.fsType has no effect: the volume has the filesystem of its PersistentVolume")
-	case len(req.GetSecrets()) > 0:
+	case slices.ContainsFunc(slices.Collect(maps.Keys(req.GetSecrets())), ofThePod):
 		return invalid("csi.nodePublishSecretRef has no effect: the PersistentVolume names the Secrets of its volume")
 	}
 	return nil
 }
+
+// ofThePod reports whether the author of the pod has set a key. The kubelet adds keys of its own: tokens of the pod's
+// service account among the Secrets, where the CSIDriver has tokenRequests and serviceAccountTokenInSecrets, and
+// otherwise in the volume context. The plugin needs none.
+func ofThePod(key string) bool { return !strings.HasPrefix(key, kubeletPrefix) }
 
 // attributes that say what the pod is to get. It names one of them.
 var attributes = []string{volumesv1alpha1.AttributeIntent, volumesv1alpha1.AttributeClaim,
@@ -106,7 +111,7 @@ var attributes = []string{volumesv1alpha1.AttributeIntent, volumesv1alpha1.Attri
 func wanted(given map[string]string) (attribute, value string, err error) {
 	for _, key := range slices.Sorted(maps.Keys(given)) {
 		switch {
-		case strings.HasPrefix(key, kubeletPrefix):
+		case !ofThePod(key):
 			continue
 		case !slices.Contains(attributes, key):
 			return "", "", invalid("volumeAttributes has the unknown attribute %q; known are %s", key,

@@ -49,6 +49,26 @@ func TestARequestNamesAnIntentOfThePodsNamespace(t *testing.T) {
 	}
 }
 
+func TestTheKubeletsTokensHaveNoEffect(t *testing.T) {
+	const tokens = kubeletPrefix + "serviceAccount.tokens"
+	inContext, inSecrets := asked(map[string]string{"intent": "data", tokens: `{"":{"token":"hidden"}}`}),
+		asked(map[string]string{"intent": "data"})
+	inSecrets.Secrets = map[string]string{tokens: `{"":{"token":"hidden"}}`}
+	for name, request := range map[string]*csi.NodePublishVolumeRequest{
+		"in the volume context": inContext, "in the Secrets": inSecrets,
+	} {
+		r, err := parse(record.Paths{Kubelet: "/var/lib/kubelet"}, request)
+		if err != nil || r.intent.Name != "data" {
+			t.Errorf("request with tokens %s: %+v, error %v; want the intent data", name, r, err)
+		}
+	}
+	inSecrets.Secrets["password"] = "hidden"
+	if _, err := parse(record.Paths{Kubelet: "/var/lib/kubelet"}, inSecrets); err == nil ||
+		strings.Contains(err.Error(), "hidden") {
+		t.Errorf("request with tokens and a Secret of the pod: error %v, want one that shows no value", err)
+	}
+}
+
 func TestARequestForADirectoryHasASelector(t *testing.T) {
 	attributes := map[string]string{"intents": "app in (db), tier!=test"}
 	r, err := parse(record.Paths{Kubelet: "/var/lib/kubelet"}, asked(attributes))
