@@ -69,14 +69,13 @@ func Start(t *testing.T) (*rest.Config, client.WithWatch) {
 
 func needPrograms(t *testing.T) {
 	t.Helper()
-	if os.Getenv(AssetsVariable) == "" && os.Getenv(OutsideVariable) == "" {
+	if os.Getenv(AssetsVariable) == "" {
 		t.Skipf("LEFT OUT (needs %s, a directory with kube-apiserver and etcd; make test builds it)", AssetsVariable)
 	}
 }
 
 // controlPlane is one etcd with one kube-apiserver.
 type controlPlane struct {
-	// environment is nil where another process has started it.
 	environment *envtest.Environment
 	config      *rest.Config
 	client      client.WithWatch
@@ -87,22 +86,7 @@ type controlPlane struct {
 	served    []int
 }
 
-func start() (p *controlPlane, err error) {
-	if dir := os.Getenv(OutsideVariable); dir != "" {
-		p, err = startOutside(dir)
-	} else {
-		p, err = startOwn()
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := p.capture(); err != nil {
-		return nil, errors.Join(err, p.stop())
-	}
-	return p, nil
-}
-
-func startOwn() (*controlPlane, error) {
+func start() (*controlPlane, error) {
 	env := &envtest.Environment{
 		UseExistingCluster:    ptr.To(false), // whatever USE_EXISTING_CLUSTER says
 		CRDDirectoryPaths:     []string{filepath.Join(Root(), "config", "crd", "bases")},
@@ -124,7 +108,11 @@ func startOwn() (*controlPlane, error) {
 		return nil, fmt.Errorf("starting the control plane: %w", err)
 	}
 	config.QPS, config.Burst = -1, -1
-	return &controlPlane{environment: env, config: config, store: store{env.ControlPlane.Etcd.URL}}, nil
+	p := &controlPlane{environment: env, config: config, store: store{env.ControlPlane.Etcd.URL}}
+	if err := p.capture(); err != nil {
+		return nil, errors.Join(err, p.stop())
+	}
+	return p, nil
 }
 
 // capture stores the initial state of the control plane.
@@ -148,9 +136,6 @@ func newClient(config *rest.Config, mapper meta.RESTMapper) (client.WithWatch, e
 }
 
 func (p *controlPlane) stop() error {
-	if p.environment == nil {
-		return nil
-	}
 	if err := p.environment.Stop(); err != nil {
 		return fmt.Errorf("stopping the control plane: %w", err)
 	}

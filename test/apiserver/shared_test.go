@@ -100,14 +100,3 @@ func create(t *testing.T, c client.Client, objects ...client.Object) {
 		}
 	}
 }
-
-func TestAControlPlaneIsLentToOneTestOfAnotherProcess(t *testing.T) {
-	dir := t.TempDir()
-	Lend(t, dir, "localhost", 1)
-	t.Setenv(OutsideVariable, dir)
-	_, c := Start(t)
-	create(t, c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "lent"}})
-	if p, err := start(); err == nil {
-		t.Errorf("a second control plane: %+v, want that none is free", p)
-	}
-}

@@ -89,5 +89,5 @@ func TestAnIntentForNFSBecomesReadyAndIsReleased(t *testing.T) {
 
 func TestTheNFSDriverConforms(t *testing.T) {
 	m := restored(t)
-	runInside(t, m, "./test/machine/nfs", ".", "export "+nfs.InsideVariable+"="+serverIn(t, m, "a", 1).Name)
+	runInside(t, m, "./test/machine/nfs", "export "+nfs.InsideVariable+"="+serverIn(t, m, "a", 1).Name)
 }
