@@ -108,14 +108,12 @@ func (w *walk) attachment(v *facts.Volume, waiting bool) {
 		w.link(ref, Waits, "not attached to "+v.Node+" yet", since)
 		w.find(w.late(about{object: ref, reason: catalog.AttachPending, since: since, places: places,
 			detail: "attacher " + va.Spec.Attacher + " has set no status"}))
-	case volume.Refused(va):
-		w.link(ref, Bad, "counts as attached to "+v.Node+", but is not attached again", since)
-		w.find(about{object: ref, reason: volumesv1alpha1.ReasonAttachFailed, places: places, depth: catalog.Chief,
-			detail: va.Status.AttachError.Message, since: va.Status.AttachError.Time.Time})
+	case refused(v):
+		w.refused(v, places)
 	case w.otherID(v) != "":
 		w.attachedToOtherID(v, waiting, places)
 	default:
-		w.link(ref, Good, "attached to "+v.Node, time.Time{})
+		w.link(ref, Good, "attached to "+v.Node+errorLeft(va), time.Time{})
 	}
 }
 
