@@ -281,6 +281,10 @@ var situations = []situation{
 		map[string]func(*world){
 			"just now":                   func(w *world) { deleted(w.claim, time.Second) },
 			"its pod is deleted as well": func(w *world) { deleted(w.pod, time.Minute) }}, "used by pods shop/web"},
+	{"a claim that is deleted in use, with its data", Danger, "HWS626", func(w *world) {
+		deleted(w.claim, time.Hour)
+		w.volume.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
+	}, nil, "reclaim policy of its volume Delete"},
 	{"a claim whose deletion nothing ends", Notice, "HWS626", func(w *world) {
 		noPod(w)
 		w.Attachments.Items = nil

@@ -248,10 +248,15 @@ func groupOf(cause explain.Finding, v *facts.Volume) string {
 func (x *examination) holders(f *Finding, v *facts.Volume) {
 	key := client.ObjectKey{Namespace: v.Claim.Ref.Namespace, Name: v.Claim.Ref.Name}
 	var names []string
-	for _, pod := range x.podsOf[key] {
-		if node := pod.Spec.NodeName; node != "" && node != v.Node {
-			names = append(names, fmt.Sprintf("pod %s on node %s", pod.Name, node))
-		}
+	pods := slices.DeleteFunc(slices.Clone(x.podsOf[key]), func(pod *corev1.Pod) bool {
+		return pod.Spec.NodeName == "" || pod.Spec.NodeName == v.Node
+	})
+	for _, pod := range pods {
+		names = append(names, fmt.Sprintf("pod %s on node %s", pod.Name, pod.Spec.NodeName))
+	}
+	end := catalog.Entry{Run: []string{catalog.EndPods}}
+	for _, command := range end.Commands(map[string]string{"pods": explain.PodsToEnd(pods), "namespace": key.Namespace}) {
+		f.Run = slices.Concat([]string{command}, f.Run)
 	}
 	for _, intent := range x.intentsOfClaim[key] {
 		if node := intent.Spec.NodeName; node != v.Node &&

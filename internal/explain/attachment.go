@@ -225,6 +225,18 @@ func refused(v *facts.Volume) bool {
 	})
 }
 
+// attachFails reports an attachment whose attacher reports an error. It waits since it was made; the error is of the
+// last try.
+func (w *walk) attachFails(v *facts.Volume, places map[string]string) {
+	ref, since, e := v.Attachment.Ref, v.Attachment.Value.CreationTimestamp.Time, v.Attachment.Value.Status.AttachError
+	w.link(ref, Bad, "not attached to "+v.Node+", the attacher reports an error", since)
+	a := w.unlessRefuted(about{object: ref, reason: attachReason(e.Message), places: places, since: since,
+		detail: fmt.Sprintf("%s (last try at %s)", e.Message, e.Time.UTC().Format(time.RFC3339))}, v.Node, v)
+	if a.reason != volumesv1alpha1.ReasonDriverNotInstalled || !w.report.has(a.reason) { // the CSINode has it
+		w.find(a)
+	}
+}
+
 // refused reports what counts as attached, and is not attached again.
 func (w *walk) refused(v *facts.Volume, places map[string]string) {
 	ref, e := v.Attachment.Ref, v.Attachment.Value.Status.AttachError
