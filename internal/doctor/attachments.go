@@ -175,6 +175,7 @@ func refusedAttachments(x *examination) {
 		if needed && x.old(va.Status.AttachError.Time.Time, settles) {
 			f := x.attachment(va).about(Outage, volumesv1alpha1.ReasonAttachFailed)
 			f.detail, f.since = va.Status.AttachError.Message, va.Status.AttachError.Time.Time
+			f.group += " " + withoutIDs(f.detail, va.Spec.NodeName)
 			x.find(f)
 		}
 	}

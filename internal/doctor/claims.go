@@ -110,6 +110,7 @@ func (x *examination) expansion(claim *corev1.PersistentVolumeClaim) {
 		f.detail += ": " + string(status) + suffix(failed)
 	case failed != "":
 		f.reason, f.since, age = explain.ResizeFailure(claim), failedSince, settles
+		f.group += " " + withoutIDs(failed, claim.Name, claim.Spec.VolumeName)
 		f.detail += suffix(failed)
 	case begun.Status == corev1.ConditionTrue:
 		onNode := begun.Type == corev1.PersistentVolumeClaimFileSystemResizePending ||

@@ -10,8 +10,10 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/explain/catalog"
@@ -72,6 +74,34 @@ func TestAnErrorOfAnAttachThatNothingNeedsIsNoCause(t *testing.T) {
 		}
 		if got != tt.want {
 			t.Errorf("%s: reason %q of the attachment, want %q; findings %+v", name, got, tt.want, r.Findings)
+		}
+	}
+}
+
+func TestPodsThatAlreadyGoAreNotToBeDeleted(t *testing.T) {
+	for name, tt := range map[string]struct {
+		deleting bool
+		want     string
+	}{
+		"it runs": {false, "kubectl delete pod old -n shop   # only if it may end"},
+		"it goes": {true, "kubectl get pods -A -o wide --field-selector spec.nodeName=node-a"},
+	} {
+		f := healthy(failing(volumesv1alpha1.ReasonAttaching), nil)
+		v := &f.Volumes[0]
+		v.Exclusive, v.Attachment.Value.Status.Attached = true, false
+		v.Elsewhere.Items = []storagev1.VolumeAttachment{{ObjectMeta: metav1.ObjectMeta{Name: "csi-2"},
+			Spec:   storagev1.VolumeAttachmentSpec{Attacher: v.Driver, NodeName: "node-a"},
+			Status: storagev1.VolumeAttachmentStatus{Attached: true}}}
+		v.Pods.Items = []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "old"},
+			Spec: corev1.PodSpec{NodeName: "node-a"}}}
+		if tt.deleting {
+			v.Pods.Items[0].DeletionTimestamp = ptr.To(ago(time.Minute))
+		}
+		for _, found := range Explain(f).Findings {
+			if found.Reason == catalog.HeldElsewhere && (len(found.Run) == 0 || found.Run[0] != tt.want ||
+				strings.Contains(found.Way, "being deleted already") != tt.deleting) {
+				t.Errorf("%s: way out %q with %q, want the command %q first", name, found.Way, found.Run, tt.want)
+			}
 		}
 	}
 }

@@ -335,7 +335,7 @@ func (w *claims) volumeProblem(v *facts.Volume, pv *corev1.PersistentVolume, ref
 // wantedOn is the node where the volume is wanted. A pod that is bound to none may ask for one.
 func (w *claims) wantedOn(v *facts.Volume) string {
 	if v.Node == "" && w.f.Pod.Found {
-		return nodeName(w.f)
+		return facts.NodeOf(w.f.Pod.Value)
 	}
 	return v.Node
 }
