@@ -173,6 +173,32 @@ func TestTheChainDoesNotContradictWhatWasFound(t *testing.T) {
 	}
 }
 
+// ofHawser is what Hawser does. Its commands may be named everywhere.
+var ofHawser = regexp.MustCompile(`\bHawser\b|\b[Aa]gent\b|\b[Ii]ntents?\b`)
+
+func TestNothingIsExpectedOfHawserWhereItIsNotInstalled(t *testing.T) {
+	for _, f := range fixtures(t, noon) {
+		if f.installed {
+			continue
+		}
+		report := explainFixture(t, f, newFakeReader(t, f), noon)
+		var texts []string
+		for _, found := range slices.Concat(report.Findings, report.Notes) {
+			if found.Reason != catalog.NotInstalled && found.Reason != catalog.PodPlacement { // its gate is Hawser's
+				texts = append(texts, found.Says, found.Detail, found.Way)
+			}
+		}
+		for _, link := range report.Chain {
+			texts = append(texts, link.Text)
+		}
+		for _, text := range texts {
+			if ofHawser.MatchString(text) {
+				t.Errorf("%s: %q, want nothing of Hawser in a cluster without it", f.name, text)
+			}
+		}
+	}
+}
+
 // acts are the ways out that only some states leave.
 var acts = []struct {
 	way      *regexp.Regexp

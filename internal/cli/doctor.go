@@ -184,9 +184,25 @@ func (w *writer) what(f *explain.Finding, most int) {
 	says, _, _ := strings.Cut(f.Says, ". ")
 	says = strings.TrimSuffix(says, ".")
 	if f.Detail != "" {
-		says += ": " + rpcError.ReplaceAllString(cell(f.Detail), "$1: ")
+		detail := repeated.ReplaceAllString(rpcError.ReplaceAllString(cell(f.Detail), "$1: "), "")
+		says += ": " + withoutMiddle(detail, most-len(says)-len(": "))
 	}
 	w.printf("%s%s\n", below, status.Shorten(says, most))
+}
+
+// repeated is how often something was tried, which the age of the finding is about.
+var repeated = regexp.MustCompile(` \((\d+ times, last|last try) at [^)]*\)`)
+
+// withoutMiddle leaves out the middle of a message that is longer than so many bytes: what a driver answers is at the
+// end of what its callers add to it.
+func withoutMiddle(message string, longest int) string {
+	const dots = "..."
+	keep := longest - len(dots)
+	if len(message) <= longest || keep <= 0 {
+		return message
+	}
+	begin := keep / 4
+	return strings.ToValidUTF8(message[:begin], "") + dots + strings.ToValidUTF8(message[len(message)-(keep-begin):], "")
 }
 
 // shortened is an object without the end of a name that is a hash. The commands have all of it.

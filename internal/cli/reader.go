@@ -49,7 +49,7 @@ func newScheme() *k8sruntime.Scheme {
 // newMapper knows the kinds without discovery, which would cost two requests for each group.
 func newMapper() meta.RESTMapper {
 	mapper := meta.NewDefaultRESTMapper(nil)
-	for _, kind := range []string{"Pod", "PersistentVolumeClaim", "Event", "ConfigMap"} {
+	for _, kind := range []string{"Pod", "PersistentVolumeClaim", "Event", "ConfigMap", "Secret"} {
 		mapper.Add(corev1.SchemeGroupVersion.WithKind(kind), meta.RESTScopeNamespace)
 	}
 	for _, kind := range []string{"Node", "PersistentVolume", "Namespace"} {

@@ -18,6 +18,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/volume"
+	"github.com/hawser-io/hawser/internal/explain"
 	"github.com/hawser-io/hawser/internal/explain/catalog"
 	"github.com/hawser-io/hawser/internal/explain/facts"
 )
@@ -164,12 +165,17 @@ func (x *examination) noAttacher(driver string) string {
 	return ""
 }
 
-// refusedAttachments finds what counts as attached and could not be attached again.
+// refusedAttachments finds what counts as attached and could not be attached again, though an intent needs that.
 func refusedAttachments(x *examination) {
 	for _, va := range x.c.Attachments.Items {
-		if volume.Refused(va) && x.old(va.Status.AttachError.Time.Time, settles) {
+		intents := x.intentsOf[ptr.Deref(va.Spec.Source.PersistentVolumeName, "")]
+		needed := slices.ContainsFunc(intents, func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+			return explain.NeedsAgain(va, i)
+		})
+		if needed && x.old(va.Status.AttachError.Time.Time, settles) {
 			f := x.attachment(va).about(Outage, volumesv1alpha1.ReasonAttachFailed)
 			f.detail, f.since = va.Status.AttachError.Message, va.Status.AttachError.Time.Time
+			f.group += " " + withoutIDs(f.detail, va.Spec.NodeName)
 			x.find(f)
 		}
 	}

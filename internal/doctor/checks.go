@@ -33,7 +33,7 @@ var checks = []check{
 		needs: []string{attachments, volumes, nodes}, helps: []string{KindEvent}},
 	{about: "attachments whose deletion does not end", run: terminatingAttachments,
 		needs: []string{attachments, drivers, csiNodes}},
-	{about: "attachments that were refused", run: refusedAttachments, needs: []string{attachments}},
+	{about: "attachments that were refused", run: refusedAttachments, needs: []string{attachments, intents}},
 	{about: "exclusive volumes on several nodes", run: exclusiveTwice, needs: []string{attachments, volumes}},
 	{about: "nodes with another CSI ID", run: otherIDs, needs: []string{attachments, csiNodes}},
 	{about: "dead nodes", run: deadNodes, needs: []string{nodes, attachments}},

@@ -28,13 +28,19 @@ func deletedClaims(x *examination) {
 		key := client.ObjectKeyFromObject(claim)
 		pods, intents := living(x.podsOf[key]), living(x.intentsOfClaim[key])
 		f := about{severity: Risk, reason: catalog.ClaimFinalizer, object: refOf(facts.KindClaim, claim),
-			since: claim.DeletionTimestamp.Time, group: claim.Namespace, states: map[string]catalog.State{}}
+			since: claim.DeletionTimestamp.Time, group: claim.Namespace, states: map[string]catalog.State{},
+			places: map[string]string{"volume": claim.Spec.VolumeName, "pods": explain.PodsToEnd(pods)}}
 		switch {
 		case len(pods)+len(intents) > 0:
 			f.states[catalog.Users] = catalog.Present
 			f.detail = fmt.Sprintf("used by %s", users(pods, intents))
 			if pv := of(x.volumes, claim.Spec.VolumeName); pv != nil {
-				f.detail += "; reclaim policy of its volume " + string(pv.Spec.PersistentVolumeReclaimPolicy)
+				policy := string(pv.Spec.PersistentVolumeReclaimPolicy)
+				f.states[catalog.Retain] = explain.Retained(pv)
+				f.detail += "; reclaim policy of its volume " + policy
+				if f.states[catalog.Retain] == catalog.Gone { // each has its own command that keeps the data
+					f.severity, f.group = Danger, f.group+"/"+claim.Name
+				}
 			}
 		case len(x.podsOf[key])+len(x.intentsOfClaim[key]) > 0 || !x.old(claim.DeletionTimestamp.Time, stepTakes):
 			continue // what uses it is being deleted, too
@@ -92,8 +98,7 @@ func (x *examination) expansion(claim *corev1.PersistentVolumeClaim) {
 	asked, has := claim.Spec.Resources.Requests[corev1.ResourceStorage], claim.Status.Capacity[corev1.ResourceStorage]
 	class := ptr.Deref(claim.Spec.StorageClassName, "")
 	f := about{severity: Risk, object: refOf(facts.KindClaim, claim), group: class,
-		places: map[string]string{"class": class},
-		detail: fmt.Sprintf("%s asked, %s there", asked.String(), has.String())}
+		places: map[string]string{"class": class}, detail: explain.Sizes(claim)}
 	failed, failedSince := explain.ResizeError(claim, facts.Events(x.events[string(claim.UID)]))
 	begun := resizeCondition(claim, corev1.PersistentVolumeClaimFileSystemResizePending,
 		corev1.PersistentVolumeClaimResizing)
@@ -105,6 +110,7 @@ func (x *examination) expansion(claim *corev1.PersistentVolumeClaim) {
 		f.detail += ": " + string(status) + suffix(failed)
 	case failed != "":
 		f.reason, f.since, age = explain.ResizeFailure(claim), failedSince, settles
+		f.group += " " + withoutIDs(failed, claim.Name, claim.Spec.VolumeName)
 		f.detail += suffix(failed)
 	case begun.Status == corev1.ConditionTrue:
 		onNode := begun.Type == corev1.PersistentVolumeClaimFileSystemResizePending ||

@@ -89,6 +89,9 @@ func (x *examination) find(a about) *Finding {
 	maps.Copy(places, a.places)
 	states := explain.Named(places, x.state)
 	maps.Copy(states, a.states)
+	if !x.c.Installed {
+		states[catalog.Installation] = catalog.Gone
+	}
 	e := catalog.OfReason(a.reason).For(states)
 	f := Finding{Severity: a.severity, Claim: a.claim, Count: 1, namespaces: map[string]bool{},
 		group: cmp.Or(a.group, a.object.String()),

@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -53,6 +54,10 @@ func (m *memory) Attachments(context.Context) ([]facts.Attachment, error) {
 // known.
 func (m *memory) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
 	kind := reflect.TypeOf(into).Elem().Name()
+	if _, metadata := into.(*metav1.PartialObjectMetadata); metadata {
+		kind = into.GetObjectKind().GroupVersionKind().Kind
+		return apierrors.NewMethodNotSupported(schema.GroupResource{Resource: kind}, "get") // it was not listed
+	}
 	resource := schema.GroupResource{Resource: kind}
 	if err := m.errs[kind]; err != nil {
 		return err
@@ -77,7 +82,7 @@ func (m *memory) List(_ context.Context, into client.ObjectList, options ...clie
 		return m.c.Events.Err
 	case *corev1.PodList:
 		for _, pod := range m.podsOn[field(given, "spec.nodeName")] {
-			if string(pod.Status.Phase) == field(given, "status.phase") {
+			if phase := field(given, "status.phase"); phase == "" || phase == string(pod.Status.Phase) {
 				into.Items = append(into.Items, *pod)
 			}
 		}

@@ -131,10 +131,16 @@ var situations = []situation{
 		w.attachment.Status.DetachError = &storagev1.VolumeError{Message: "timed out"}
 	}, map[string]func(*world){"it has just begun": func(w *world) { deleted(w.attachment, time.Minute) }}, "timed out"},
 	{"what could not be attached again", Outage, "HWS202", func(w *world) {
+		w.withHawser()
+		w.addIntent("i", "node-a", "data", "pv-1")
 		w.attachment.Status.AttachError = &storagev1.VolumeError{Message: "no such node", Time: ago(time.Hour)}
-	}, map[string]func(*world){"it has just failed": func(w *world) {
-		w.attachment.Status.AttachError.Time = ago(time.Second)
-	}}, "no such node"},
+	}, map[string]func(*world){
+		"it has just failed":         func(w *world) { w.attachment.Status.AttachError.Time = ago(time.Second) },
+		"no intent needs it":         func(w *world) { w.Intents.Items = nil },
+		"the intent is Ready since":  func(w *world) { w.Intents.Items[0].Status.Conditions[1].LastTransitionTime = ago(0) },
+		"the intent is on another":   func(w *world) { w.Intents.Items[0].Spec.NodeName = "node-b" },
+		"Hawser is not there at all": func(w *world) { w.Installed, w.Intents.Items, w.States.Items = false, nil, nil },
+	}, "no such node"},
 	{"an exclusive volume on two nodes", Danger, "HWS926", func(w *world) {
 		w.addAttachment("pv-1", "handle-1", "node-b")
 		w.addPod("other", "node-b", "data")
@@ -275,6 +281,10 @@ var situations = []situation{
 		map[string]func(*world){
 			"just now":                   func(w *world) { deleted(w.claim, time.Second) },
 			"its pod is deleted as well": func(w *world) { deleted(w.pod, time.Minute) }}, "used by pods shop/web"},
+	{"a claim that is deleted in use, with its data", Danger, "HWS626", func(w *world) {
+		deleted(w.claim, time.Hour)
+		w.volume.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
+	}, nil, "reclaim policy of its volume Delete"},
 	{"a claim whose deletion nothing ends", Notice, "HWS626", func(w *world) {
 		noPod(w)
 		w.Attachments.Items = nil

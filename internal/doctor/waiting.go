@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/explain"
 	"github.com/hawser-io/hawser/internal/explain/catalog"
 	"github.com/hawser-io/hawser/internal/explain/facts"
@@ -90,7 +91,7 @@ func pendingClaims(x *examination) {
 			!x.old(claim.CreationTimestamp.Time, stepTakes) || len(x.podsOf[key])+len(x.intentsOfClaim[key]) > 0 {
 			continue
 		}
-		kind := fmt.Sprintf("%s/%v/%s", x.lastEvent(claim), claim.Spec.VolumeName != "",
+		kind := fmt.Sprintf("%s/%v/%s", withoutIDs(x.lastEvent(claim), claim.Name), claim.Spec.VolumeName != "",
 			ptr.Deref(claim.Spec.StorageClassName, ""))
 		if kinds[kind] == nil {
 			order = append(order, kind)
@@ -123,7 +124,7 @@ func (x *examination) pendingClaim(claims []*corev1.PersistentVolumeClaim) {
 			continue
 		}
 		f := Finding{Severity: Outage, Finding: found, Count: len(claims), namespaces: map[string]bool{}}
-		f.group = "class " + ptr.Deref(claims[0].Spec.StorageClassName, "")
+		f.group = "class " + ptr.Deref(claims[0].Spec.StorageClassName, "") + apart(found, claims[0].Name)
 		f.Object = refOf(facts.KindClaim, claims[0])
 		f.Since = ptr.To(claims[0].CreationTimestamp.UTC())
 		for _, claim := range claims {
@@ -142,7 +143,8 @@ func (x *examination) lastEvent(claim *corev1.PersistentVolumeClaim) string {
 	if len(events) == 0 {
 		return ""
 	}
-	return events[len(events)-1].Reason
+	last := events[len(events)-1]
+	return last.Reason + " " + last.Message
 }
 
 // waits adds a pod or an intent to those that wait for its cause.
@@ -157,7 +159,7 @@ func (x *examination) waits(ref facts.Ref, since time.Time) {
 	}
 	v := volumeOf(f, cause.Object)
 	found := Finding{Severity: Outage, Finding: cause, Count: 1, Waiting: 1, Waiters: []facts.Ref{ref},
-		namespaces: map[string]bool{ref.Namespace: true}, group: groupOf(cause, v)}
+		namespaces: map[string]bool{ref.Namespace: true}, group: groupOf(cause, v, ref)}
 	if v != nil && v.Claim.Ref.Name != "" {
 		found.Claim = ptr.To(v.Claim.Ref)
 	}
@@ -221,7 +223,7 @@ func volumeOf(f *facts.Facts, object facts.Ref) *facts.Volume {
 }
 
 // groupOf is equal for causes that are one: those of a node, a class, or a driver.
-func groupOf(cause explain.Finding, v *facts.Volume) string {
+func groupOf(cause explain.Finding, v *facts.Volume, waiter facts.Ref) string {
 	switch cause.Object.Kind {
 	case facts.KindLease:
 		if cause.Reason == catalog.LeaseExpired {
@@ -236,10 +238,14 @@ func groupOf(cause explain.Finding, v *facts.Volume) string {
 		return cause.Object.String()
 	case held[cause.Reason]:
 		return v.Volume.Ref.String() // each has a holder of its own
+	}
+	_, handle := volume.Split(v.UniqueName)
+	text := apart(cause, waiter.Name, v.Node, v.Volume.Ref.Name, v.Claim.Ref.Name, handle)
+	switch {
 	case v.Driver != "":
-		return v.Driver
+		return v.Driver + text
 	case v.Claim.Found:
-		return "class " + ptr.Deref(v.Claim.Value.Spec.StorageClassName, "")
+		return "class " + ptr.Deref(v.Claim.Value.Spec.StorageClassName, "") + text
 	}
 	return cause.Object.String()
 }
@@ -248,10 +254,15 @@ func groupOf(cause explain.Finding, v *facts.Volume) string {
 func (x *examination) holders(f *Finding, v *facts.Volume) {
 	key := client.ObjectKey{Namespace: v.Claim.Ref.Namespace, Name: v.Claim.Ref.Name}
 	var names []string
-	for _, pod := range x.podsOf[key] {
-		if node := pod.Spec.NodeName; node != "" && node != v.Node {
-			names = append(names, fmt.Sprintf("pod %s on node %s", pod.Name, node))
-		}
+	pods := slices.DeleteFunc(slices.Clone(x.podsOf[key]), func(pod *corev1.Pod) bool {
+		return pod.Spec.NodeName == "" || pod.Spec.NodeName == v.Node
+	})
+	for _, pod := range pods {
+		names = append(names, fmt.Sprintf("pod %s on node %s", pod.Name, pod.Spec.NodeName))
+	}
+	end := catalog.Entry{Run: []string{catalog.EndPods}}
+	for _, command := range end.Commands(map[string]string{"pods": explain.PodsToEnd(pods), "namespace": key.Namespace}) {
+		f.Run = slices.Concat([]string{command}, f.Run)
 	}
 	for _, intent := range x.intentsOfClaim[key] {
 		if node := intent.Spec.NodeName; node != v.Node &&

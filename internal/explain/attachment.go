@@ -6,16 +6,19 @@ SPDX-License-Identifier: Apache-2.0
 package explain
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/explain/catalog"
 	"github.com/hawser-io/hawser/internal/explain/facts"
 )
@@ -197,4 +200,60 @@ func (w *walk) noAttacher(va *storagev1.VolumeAttachment) string {
 		}
 	}
 	return ""
+}
+
+// NeedsAgain reports whether an intent needs that its volume is attached again, which the attacher could not: it is not
+// Ready since. An attacher also leaves the error of an attempt that nothing needed, such as while the node had no
+// driver. It does not try again then, so the error stays.
+func NeedsAgain(va *storagev1.VolumeAttachment, intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
+	if !volume.Refused(va) || intent.Spec.NodeName != va.Spec.NodeName || intent.DeletionTimestamp != nil {
+		return false
+	}
+	ready := meta.FindStatusCondition(intent.Status.Conditions, volumesv1alpha1.ConditionReady)
+	return ready == nil || ready.Status != metav1.ConditionTrue ||
+		!ready.LastTransitionTime.After(va.Status.AttachError.Time.Time)
+}
+
+// refused reports whether an intent needs that the volume is attached again.
+func refused(v *facts.Volume) bool {
+	intents := v.Intents.Items
+	if v.Intent.Found {
+		intents = append(slices.Clone(intents), *v.Intent.Value)
+	}
+	return slices.ContainsFunc(intents, func(i volumesv1alpha1.VolumeAttachmentIntent) bool {
+		return NeedsAgain(v.Attachment.Value, &i)
+	})
+}
+
+// attachFails reports an attachment whose attacher reports an error. It waits since it was made; the error is of the
+// last try.
+func (w *walk) attachFails(v *facts.Volume, places map[string]string) {
+	ref, since, e := v.Attachment.Ref, v.Attachment.Value.CreationTimestamp.Time, v.Attachment.Value.Status.AttachError
+	w.link(ref, Bad, "not attached to "+v.Node+", the attacher reports an error", since)
+	a := w.unlessRefuted(about{object: ref, reason: attachReason(e.Message), places: places, since: since,
+		detail: fmt.Sprintf("%s (last try at %s)", e.Message, e.Time.UTC().Format(time.RFC3339))}, v.Node, v)
+	if a.reason != volumesv1alpha1.ReasonDriverNotInstalled || !w.report.has(a.reason) { // the CSINode has it
+		w.find(a)
+	}
+}
+
+// refused reports what counts as attached, and is not attached again.
+func (w *walk) refused(v *facts.Volume, places map[string]string) {
+	ref, e := v.Attachment.Ref, v.Attachment.Value.Status.AttachError
+	w.link(ref, Bad, "counts as attached to "+v.Node+", but is not attached again",
+		v.Attachment.Value.CreationTimestamp.Time)
+	a := about{object: ref, reason: attachReason(e.Message), places: places, detail: e.Message, since: e.Time.Time}
+	if a.reason == volumesv1alpha1.ReasonAttachFailed {
+		a.depth = catalog.Chief
+	}
+	w.find(w.unlessRefuted(a, v.Node, v))
+}
+
+// errorLeft is the error that an attacher left in what is attached; empty if it left none.
+func errorLeft(va *storagev1.VolumeAttachment) string {
+	if va.Status.AttachError == nil {
+		return ""
+	}
+	return fmt.Sprintf("; the attacher left the error of an attempt at %s: %s",
+		va.Status.AttachError.Time.UTC().Format(time.RFC3339), va.Status.AttachError.Message)
 }

@@ -8,11 +8,15 @@ package explain
 import (
 	"strings"
 	"testing"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/explain/catalog"
 	"github.com/hawser-io/hawser/internal/explain/facts"
 )
 
@@ -33,5 +37,71 @@ func TestAnAttachmentNamesWhatCreatedItAndWhetherHawserHoldsIt(t *testing.T) {
 	want := "attached to node-b, created by kube-controller-manager, held by Hawser"
 	if got := Explain(f).Chain[0].Text; !strings.HasPrefix(got, want) {
 		t.Errorf("the attachment is %q, want %q", got, want)
+	}
+}
+
+func TestAnErrorOfAnAttachThatNothingNeedsIsNoCause(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*facts.Volume)
+		want   string
+	}{
+		"an intent waits": {func(*facts.Volume) {}, volumesv1alpha1.ReasonAttachFailed},
+		"an intent is Ready since": {func(v *facts.Volume) {
+			v.Intent.Value.Status.Conditions = []metav1.Condition{{Type: volumesv1alpha1.ConditionReady,
+				Status: metav1.ConditionTrue, LastTransitionTime: ago(time.Minute)}}
+		}, ""},
+		"an intent was Ready before": {func(v *facts.Volume) {
+			v.Intent.Value.Status.Conditions = []metav1.Condition{{Type: volumesv1alpha1.ConditionReady,
+				Status: metav1.ConditionTrue, LastTransitionTime: ago(time.Hour)}}
+		}, volumesv1alpha1.ReasonAttachFailed},
+		"the node has the driver again": {func(v *facts.Volume) {
+			v.Attachment.Value.Status.AttachError.Message = "CSINode node-b does not contain driver disk.example.com"
+		}, catalog.Outdated},
+		"a pod waits": {func(v *facts.Volume) {
+			v.Intent, v.PodVolume = facts.Object[*volumesv1alpha1.VolumeAttachmentIntent]{}, "data"
+		}, ""},
+	} {
+		f := healthy(failing(volumesv1alpha1.ReasonAttaching), nil)
+		f.Volumes[0].Attachment.Value.Status.AttachError = &storagev1.VolumeError{Message: "locked",
+			Time: ago(10 * time.Minute)}
+		tt.change(&f.Volumes[0])
+		f.Subject = f.Volumes[0].Attachment.Ref
+		r, got := Explain(f), ""
+		for _, found := range r.Findings {
+			if found.Object == f.Subject && found.Reason != catalog.AttachmentUnused {
+				got = found.Reason
+			}
+		}
+		if got != tt.want {
+			t.Errorf("%s: reason %q of the attachment, want %q; findings %+v", name, got, tt.want, r.Findings)
+		}
+	}
+}
+
+func TestPodsThatAlreadyGoAreNotToBeDeleted(t *testing.T) {
+	for name, tt := range map[string]struct {
+		deleting bool
+		want     string
+	}{
+		"it runs": {false, "kubectl delete pod old -n shop   # only if it may end"},
+		"it goes": {true, "kubectl get pods -A -o wide --field-selector spec.nodeName=node-a"},
+	} {
+		f := healthy(failing(volumesv1alpha1.ReasonAttaching), nil)
+		v := &f.Volumes[0]
+		v.Exclusive, v.Attachment.Value.Status.Attached = true, false
+		v.Elsewhere.Items = []storagev1.VolumeAttachment{{ObjectMeta: metav1.ObjectMeta{Name: "csi-2"},
+			Spec:   storagev1.VolumeAttachmentSpec{Attacher: v.Driver, NodeName: "node-a"},
+			Status: storagev1.VolumeAttachmentStatus{Attached: true}}}
+		v.Pods.Items = []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "old"},
+			Spec: corev1.PodSpec{NodeName: "node-a"}}}
+		if tt.deleting {
+			v.Pods.Items[0].DeletionTimestamp = ptr.To(ago(time.Minute))
+		}
+		for _, found := range Explain(f).Findings {
+			if found.Reason == catalog.HeldElsewhere && (len(found.Run) == 0 || found.Run[0] != tt.want ||
+				strings.Contains(found.Way, "being deleted already") != tt.deleting) {
+				t.Errorf("%s: way out %q with %q, want the command %q first", name, found.Way, found.Run, tt.want)
+			}
+		}
 	}
 }

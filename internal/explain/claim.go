@@ -130,10 +130,37 @@ func (w *claims) boundClaim(v *facts.Volume, claim *corev1.PersistentVolumeClaim
 		} else if v.PodVolume != "" || v.Intent.Found {
 			level = catalog.Note
 		}
-		w.find(about{object: ref, reason: reason, level: level, since: claim.DeletionTimestamp.Time, detail: w.usedBy(v)})
+		w.find(about{object: ref, reason: reason, level: level, since: claim.DeletionTimestamp.Time, detail: w.usedBy(v),
+			places: map[string]string{"volume": claim.Spec.VolumeName, "pods": PodsToEnd(pointers(w.f.Users.Items))}})
 	}
 	w.resize(v, claim, ref)
 	w.countedUnused(v, claim, ref)
+}
+
+// fewPods is how many pods a command that ends them may name.
+const fewPods = 3
+
+// PodsToEnd are the names of pods for a command that ends them. It is empty if there are none, or too many to be ended
+// without a look at each.
+func PodsToEnd(pods []*corev1.Pod) string {
+	var names []string
+	for _, pod := range pods {
+		if pod.DeletionTimestamp == nil && !ended(pod) {
+			names = append(names, pod.Name)
+		}
+	}
+	if len(names) > fewPods {
+		return ""
+	}
+	return strings.Join(names, " ")
+}
+
+func pointers[T any](list []T) []*T {
+	all := make([]*T, len(list))
+	for i := range list {
+		all[i] = &list[i]
+	}
+	return all
 }
 
 // usedBy names the first users of a claim; empty if none is known.
@@ -180,7 +207,7 @@ func (w *claims) resize(v *facts.Volume, claim *corev1.PersistentVolumeClaim, re
 		default:
 			a := about{object: ref, reason: catalog.ResizePending, level: level, detail: string(status)}
 			if text, since := ResizeError(claim, v.ClaimEvents.Items); text != "" {
-				a.reason, a.detail, a.since = ResizeFailure(claim), text, since
+				a.reason, a.detail, a.since = ResizeFailure(claim), Sizes(claim)+": "+text, since
 			}
 			w.find(a)
 		}
@@ -248,6 +275,12 @@ func (w *claims) persistentVolume(v *facts.Volume, waiting bool) {
 	if problem := w.volumeProblem(v, pv, ref); problem != "" {
 		state, text = Bad, text+", "+problem
 	}
+	switch goes := v.Claim.Found && v.Claim.Value.DeletionTimestamp != nil && pv.DeletionTimestamp == nil; {
+	case goes && Retained(pv) == catalog.Present:
+		text += ", with its claim being deleted: the data stays (reclaim policy Retain)"
+	case goes && Retained(pv) == catalog.Gone:
+		state, text = Waits, text+", with its claim being deleted: the data goes with it (reclaim policy Delete)"
+	}
 	if pv.DeletionTimestamp != nil {
 		state, text = Bad, text+", being deleted"
 		w.volumeDeleting(v, waiting)
@@ -302,7 +335,7 @@ func (w *claims) volumeProblem(v *facts.Volume, pv *corev1.PersistentVolume, ref
 // wantedOn is the node where the volume is wanted. A pod that is bound to none may ask for one.
 func (w *claims) wantedOn(v *facts.Volume) string {
 	if v.Node == "" && w.f.Pod.Found {
-		return nodeName(w.f)
+		return facts.NodeOf(w.f.Pod.Value)
 	}
 	return v.Node
 }

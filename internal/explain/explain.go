@@ -24,7 +24,7 @@ type Finding struct {
 	Code   string        `json:"code"`
 	Reason string        `json:"reason"`
 	Level  catalog.Level `json:"level"`
-	// Says is the sentence of the catalog, Detail what the object itself reports.
+	// Says is the sentence of the catalog, with names where it may have them. Detail what the object itself reports.
 	Says   string    `json:"says"`
 	Detail string    `json:"detail,omitempty"`
 	Object facts.Ref `json:"object"`
@@ -220,14 +220,16 @@ type about struct {
 	level  catalog.Level
 	depth  catalog.Depth
 	places map[string]string
+	// says is the sentence with names, in place of that of the catalog.
+	says string
 }
 
 // find adds a finding, unless the report has it already.
 func (b *builder) find(a about) {
 	places := b.places(a)
 	e := catalog.OfReason(a.reason).For(b.states(places))
-	finding := Finding{Code: e.Code, Reason: a.reason, Level: cmp.Or(a.level, e.Level), Says: e.Says, Detail: a.detail,
-		Object: a.object, Since: timeOf(a.since), Acts: e.Acts, Way: e.Way, Run: b.commands(e, places), URL: e.URL(),
+	finding := Finding{Code: e.Code, Reason: a.reason, Level: cmp.Or(a.level, e.Level), Says: cmp.Or(a.says, e.Says),
+		Detail: a.detail, Object: a.object, Since: timeOf(a.since), Acts: e.Acts, Way: e.Way, Run: b.commands(e, places), URL: e.URL(),
 		depth: max(a.depth, e.Depth)}
 	if rank(finding.Level) < rank(catalog.Waiting) {
 		if finding.Level == catalog.Note {

@@ -28,7 +28,7 @@ func (w *walk) pod() {
 	}
 	w.under(func() {
 		if pod.Spec.NodeName != "" || !settled {
-			w.node(nodeName(w.f))
+			w.node(facts.NodeOf(pod))
 		}
 		if w.f.PodIntents.Err != nil {
 			w.unreadable(facts.Ref{Kind: facts.KindIntent, Namespace: ref.Namespace, Name: "(of the pod)"},
@@ -47,14 +47,6 @@ func (w *walk) pod() {
 		w.podEvents(pod, ref)
 	}
 	w.fallback(pod, ref)
-}
-
-// nodeName is the node of the facts about a pod, which may be one that the pod asks for.
-func nodeName(f *facts.Facts) string {
-	if name := f.Pod.Value.Spec.NodeName; name != "" {
-		return name
-	}
-	return f.Pod.Value.Spec.NodeSelector[corev1.LabelHostname]
 }
 
 // PodSettled reports whether the pod has all that it asked for, or needs nothing any more.
@@ -139,6 +131,9 @@ func (w *walk) unscheduled(pod *corev1.Pod, ref facts.Ref) {
 		}
 		a := about{object: ref, reason: reason, detail: scheduled.Message, since: scheduled.LastTransitionTime.Time,
 			places: w.claimPlaces()}
+		if node := facts.NodeOf(pod); reason == catalog.PodVolumeLimit && node != "" {
+			a = w.filled(a, node)
+		}
 		w.find(w.unlessRefuted(a, "", w.volumes()...))
 	}
 }
@@ -192,6 +187,9 @@ func (w *walk) podEvents(pod *corev1.Pod, ref facts.Ref) {
 		a := about{object: ref, reason: reason, detail: repeated(e), since: e.First, places: places}
 		if reason == catalog.MountWaits {
 			a = w.sinceStart(a, pod) // the kubelet reports it as soon as its attempt ends, which may be at once
+		}
+		if reason == catalog.PodMissingObject {
+			a = w.unlessFound(a, e)
 		}
 		w.find(w.unlessRefuted(a, pod.Spec.NodeName, w.volumes()...))
 	}

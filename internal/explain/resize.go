@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package explain
 
 import (
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +14,12 @@ import (
 	"github.com/hawser-io/hawser/internal/explain/catalog"
 	"github.com/hawser-io/hawser/internal/explain/facts"
 )
+
+// Sizes are the size that a claim asks for, and the present one.
+func Sizes(claim *corev1.PersistentVolumeClaim) string {
+	asked, has := claim.Spec.Resources.Requests[corev1.ResourceStorage], claim.Status.Capacity[corev1.ResourceStorage]
+	return fmt.Sprintf("%s asked, %s there", asked.String(), has.String())
+}
 
 // ResizeFailure is the reason of an expansion that fails: on the node, once the storage has expanded the volume, or
 // before that.

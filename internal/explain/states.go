@@ -124,9 +124,9 @@ var kindsOf = []struct{ command, place, kind string }{
 // states are what was read of the objects that commands name by these places.
 func (b *builder) states(places map[string]string) catalog.States {
 	states := catalog.States{catalog.Users: b.users(), catalog.Holders: b.holders(places["node"]),
-		"lease hawser-manager": b.known[b.f.ManagerLease.Ref]}
+		catalog.Retain: b.retained(places["volume"]), "lease hawser-manager": b.known[b.f.ManagerLease.Ref]}
 	if !b.f.Installed {
-		states["lease hawser-manager"] = catalog.Gone
+		states["lease hawser-manager"], states[catalog.Installation] = catalog.Gone, catalog.Gone
 	}
 	if b.f.ManagerLease.Found && b.overdue(b.f.ManagerLease) <= 0 {
 		states[catalog.Leader] = catalog.Present
@@ -160,6 +160,27 @@ func Named(places map[string]string, of func(facts.Ref) catalog.State) catalog.S
 	return states
 }
 
+// retained is the state of the reclaim policy Retain of a volume.
+func (b *builder) retained(name string) catalog.State {
+	for i := range b.f.Volumes {
+		if pv := b.f.Volumes[i].Volume; pv.Found && pv.Ref.Name == name {
+			return Retained(pv.Value)
+		}
+	}
+	return catalog.Unread
+}
+
+// Retained is the state of the reclaim policy Retain of a PersistentVolume.
+func Retained(pv *corev1.PersistentVolume) catalog.State {
+	switch pv.Spec.PersistentVolumeReclaimPolicy {
+	case corev1.PersistentVolumeReclaimRetain:
+		return catalog.Present
+	case corev1.PersistentVolumeReclaimDelete:
+		return catalog.Gone
+	}
+	return catalog.Unread
+}
+
 // users is the state of the pods and intents that use the volume of the subject, as far as they were read.
 func (b *builder) users() catalog.State {
 	var all []client.Object
@@ -177,15 +198,21 @@ func (b *builder) users() catalog.State {
 	return together(all)
 }
 
-// holders is the state of the intents that have the volume on another node than that of the subject.
+// holders is the state of the pods and intents that have the volume on another node than that of the subject.
 func (b *builder) holders(node string) catalog.State {
 	var all []client.Object
 	for i := range b.f.Volumes {
-		for j := range b.f.Volumes[i].Intents.Items {
-			intent := &b.f.Volumes[i].Intents.Items[j]
-			if intent.Spec.NodeName != cmp.Or(b.f.Volumes[i].Node, node) &&
-				conditionTrue(intent.Status.Conditions, volumesv1alpha1.ConditionAttached) {
+		v := &b.f.Volumes[i]
+		node := cmp.Or(v.Node, node)
+		for j := range v.Intents.Items {
+			intent := &v.Intents.Items[j]
+			if intent.Spec.NodeName != node && conditionTrue(intent.Status.Conditions, volumesv1alpha1.ConditionAttached) {
 				all = append(all, intent)
+			}
+		}
+		for _, pod := range pointers(v.Pods.Items) {
+			if pod.Spec.NodeName != "" && pod.Spec.NodeName != node && !ended(pod) {
+				all = append(all, pod)
 			}
 		}
 	}

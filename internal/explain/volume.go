@@ -101,21 +101,17 @@ func (w *walk) attachment(v *facts.Volume, waiting bool) {
 	case v.Other.Asked():
 		w.otherAttachment(v, places)
 	case va.Status.AttachError != nil && !va.Status.Attached:
-		w.link(ref, Bad, "not attached to "+v.Node+", the attacher reports an error", since)
-		w.find(w.unlessRefuted(about{object: ref, reason: attachReason(va.Status.AttachError.Message), places: places,
-			detail: va.Status.AttachError.Message, since: va.Status.AttachError.Time.Time}, v.Node, v))
+		w.attachFails(v, places)
 	case !va.Status.Attached:
 		w.link(ref, Waits, "not attached to "+v.Node+" yet", since)
 		w.find(w.late(about{object: ref, reason: catalog.AttachPending, since: since, places: places,
 			detail: "attacher " + va.Spec.Attacher + " has set no status"}))
-	case volume.Refused(va):
-		w.link(ref, Bad, "counts as attached to "+v.Node+", but is not attached again", since)
-		w.find(about{object: ref, reason: volumesv1alpha1.ReasonAttachFailed, places: places, depth: catalog.Chief,
-			detail: va.Status.AttachError.Message, since: va.Status.AttachError.Time.Time})
+	case refused(v):
+		w.refused(v, places)
 	case w.otherID(v) != "":
 		w.attachedToOtherID(v, waiting, places)
 	default:
-		w.link(ref, Good, "attached to "+v.Node, time.Time{})
+		w.link(ref, Good, "attached to "+v.Node+errorLeft(va), time.Time{})
 	}
 }
 
@@ -227,7 +223,7 @@ func (w *walk) elsewhere(v *facts.Volume) {
 		ref := facts.Ref{Kind: facts.KindAttachment, Name: va.Name}
 		holders[va.Spec.NodeName] = true
 		places := map[string]string{"holder": va.Spec.NodeName, "volume": v.Volume.Ref.Name, "attachment": va.Name,
-			"driver": v.Driver}
+			"driver": v.Driver, "namespace": v.Claim.Ref.Namespace, "pods": PodsToEnd(podsOn(v, va.Spec.NodeName))}
 		if va.DeletionTimestamp != nil {
 			w.detaching(va, ref, places) // what is deleted there needs no deletion any more
 			continue
@@ -252,15 +248,20 @@ func (w *walk) elsewhere(v *facts.Volume) {
 // podsThere names the pods that use the volume on a node; empty if none is known.
 func podsThere(v *facts.Volume, node string) string {
 	var names []string
-	for i := range v.Pods.Items {
-		if pod := &v.Pods.Items[i]; pod.Spec.NodeName == node && !ended(pod) {
-			names = append(names, pod.Name)
-		}
+	for _, pod := range podsOn(v, node) {
+		names = append(names, pod.Name)
 	}
 	if len(names) == 0 {
 		return ""
 	}
 	return "; used there by pod " + shortList(names)
+}
+
+// podsOn are the pods that use the volume on a node.
+func podsOn(v *facts.Volume, node string) []*corev1.Pod {
+	return slices.DeleteFunc(pointers(v.Pods.Items), func(pod *corev1.Pod) bool {
+		return pod.Spec.NodeName != node || ended(pod)
+	})
 }
 
 // bindsPod notes where the exclusive volume of a pod on no node is attached. The scheduler does not regard that.

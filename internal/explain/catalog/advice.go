@@ -38,7 +38,7 @@ const (
 const (
 	// Users are the pods and intents that use the volume of the subject.
 	Users = "users"
-	// Holders are the intents that have the volume on another node.
+	// Holders are the pods and intents that have the volume on another node.
 	Holders = "holders"
 	// Leader is the manager that leads, as long as it renews its Lease.
 	Leader = "the leading manager"
@@ -67,7 +67,7 @@ var released = Instead{Object: "vai {intent}", State: Deleting, Acts: Hawser,
 
 // letGo is for a volume that another intent has.
 var letGo = Instead{Object: Holders, State: Deleting,
-	Way: "The intents that hold it are being deleted already. If it lasts, see what their node waits for."}
+	Way: "The pods and intents that hold it are being deleted already. If it lasts, see what their node waits for."}
 
 // kept is for what an intent began with and cannot get back: a claim or volume of the same name is another one.
 var kept = Instead{Object: "vai {intent}", State: Pinned, Acts: Author,
@@ -98,7 +98,13 @@ func (e Entry) For(states States) Entry {
 		}
 	}
 	if e.Off != "" {
-		e = e.off(states["node {"+e.Off+"}"])
+		e = e.off(states["node {"+e.Off+"}"], states[Installation] != Gone)
+	}
+	if e.Data {
+		e = e.keeping(states[Retain])
+	}
+	if states[Installation] == Gone {
+		e = e.withoutHawser()
 	}
 	e.Run = slices.DeleteFunc(slices.Clone(e.Run), func(command string) bool { return !possible(command, states) })
 	return e
@@ -116,15 +122,17 @@ func (e Entry) replaced(i Instead) Entry {
 }
 
 // off completes the way out by that of a machine that is off.
-func (e Entry) off(node State) Entry {
-	switch node {
-	case Gone:
+func (e Entry) off(node State, installed bool) Entry {
+	switch {
+	case node == Gone:
 		e.Way = "The Node does not exist any more, and its volumes are detached by force after some minutes. Make sure " +
 			"that its machine is off: docs/operate.md, \"A node that is dead\"."
-	case Tainted:
+	case node == Tainted && !installed:
+		e.Way += " The taint node.kubernetes.io/out-of-service is set already: Kubernetes detaches the volumes by force."
+	case node == Tainted:
 		e.Way += " The taint node.kubernetes.io/out-of-service is set already: the volumes are detached by force, by " +
 			"Hawser once its agent has been silent since."
-	case Contradicted:
+	case node == Contradicted:
 		e.Way += " The taint node.kubernetes.io/out-of-service forces nothing, because the agent reported after it was " +
 			"set. If the machine is off, remove the taint, wait until status.node of the node state has no outOfService, " +
 			"and set it again."

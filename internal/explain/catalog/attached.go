@@ -7,6 +7,10 @@ package catalog
 
 import volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 
+// backsOff is how long a repair may take to show: external-attachers have --retry-interval-max.
+const backsOff = "After its repair it may last some minutes more: an attacher waits longer after each failure, by " +
+	"default up to five minutes."
+
 // attached are the reasons of Attached.
 var attached = []Entry{
 	{Code: "HWS201", Reason: volumesv1alpha1.ReasonAttaching, Level: Waiting, Depth: Direct, Acts: Driver,
@@ -14,14 +18,14 @@ var attached = []Entry{
 		Run:  []string{"kubectl get volumeattachment {attachment} -o yaml"}},
 	{Code: "HWS202", Reason: volumesv1alpha1.ReasonAttachFailed, Level: Problem, Depth: Root, Acts: Storage,
 		Says: "The volume could not be attached. The attacher or the driver reports an error, and the attacher tries again.",
-		Way:  "The error names the cause.",
+		Way:  "The error names the cause. " + backsOff,
 		Run:  []string{"kubectl get volumeattachment {attachment} -o jsonpath='{.status.attachError.message}'"}},
 	{Code: "HWS203", Reason: volumesv1alpha1.ReasonDetaching, Level: Waiting, Depth: Direct, Acts: Driver,
 		Says: "The volume is being detached from this node. It is attached again after that.",
 		Run:  []string{"kubectl get volumeattachment {attachment} -o yaml", "kubectl hawser why node {node}"}},
 	{Code: "HWS204", Reason: volumesv1alpha1.ReasonDetachFailed, Level: Problem, Depth: Root, Acts: Storage,
 		Says: "The volume could not be detached. The attacher or the driver reports an error, and the attacher tries again.",
-		Way:  "The volume counts as attached. The error names the cause. If no attacher runs, bring it back.",
+		Way:  "The volume counts as attached. The error names the cause. If no attacher runs, bring it back. " + backsOff,
 		Run:  []string{"kubectl get volumeattachment {attachment} -o jsonpath='{.status.detachError.message}'"}},
 	{Code: "HWS205", Reason: volumesv1alpha1.ReasonDetached, Level: Waiting, Depth: Direct, Acts: Hawser,
 		Says: "The volume is not attached, because the intent did not resolve. It is attached once the intent resolves."},

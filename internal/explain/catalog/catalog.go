@@ -78,6 +78,8 @@ type Entry struct {
 	Run []string
 	// Off is the place of a node, "node" or "holder", that may be declared to be off. For adds how.
 	Off string
+	// Data is true for a claim that is being deleted, with which the data may go. For adds whether it does.
+	Data bool
 	// Instead are other ways out, of which For takes the first that the state of its object calls for.
 	Instead []Instead
 }

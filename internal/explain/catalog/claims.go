@@ -22,6 +22,9 @@ const (
 	CountedUnused       = "ClaimCountedUnused"
 )
 
+// EndPods names pods, of which there are few.
+const EndPods = "kubectl delete pod {pods} -n {namespace}   # only if it may end"
+
 const describeClaim = "kubectl describe pvc {claim} -n {namespace}"
 
 // claims are about claims and PersistentVolumes.
@@ -45,10 +48,11 @@ var claims = []Entry{
 		Way:  "Create a pod or an intent that uses it.", Run: []string{describeClaim}},
 	{Code: "HWS626", Reason: ClaimFinalizer, Level: Waiting, Depth: Direct, Acts: Author,
 		Says: "The claim is being deleted and waits for the pods and intents that use it.",
-		Way:  "Delete them.", Run: []string{describeClaim, "kubectl get vai -n {namespace}"},
+		Way:  "Delete the pods and intents that use it.", Data: true,
+		Run: []string{EndPods, describeClaim, "kubectl get vai -n {namespace}"},
 		Instead: []Instead{
 			{Object: Users, State: Deleting,
-				Way: "They are being deleted already. If it lasts, see what they wait for."},
+				Way: "The pods and intents that use it are being deleted already. If it lasts, see what they wait for."},
 			{Object: Users, State: Gone, Acts: Cluster,
 				Way: "No pod and no intent uses it any more. If it lasts, see what removes its finalizers.",
 				Run: []string{"kubectl get pvc {claim} -n {namespace} -o jsonpath='{.metadata.finalizers}'"}},

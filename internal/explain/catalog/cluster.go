@@ -85,8 +85,8 @@ var cluster = []Entry{
 		Run: []string{"kubectl get pv {volumes}"}},
 	{Code: "HWS932", Reason: ResizeFailed, Level: Problem, Depth: Root, Acts: Storage,
 		Says: "The expansion of the claim fails, and is tried again. The volume stays usable at its present size.",
-		Way: "The message has the driver's error: repair what it names. A smaller size in the claim has no effect before " +
-			"the driver refuses this one as not possible, which the claim then shows.",
+		Way: "The message has the driver's error: repair what it names. Asking for less in the claim does not help: this " +
+			"size is tried until it succeeds, or until the driver answers that it is not possible.",
 		Run: []string{describeClaim}},
 	{Code: "HWS933", Reason: ResizeUnanswered, Level: Problem, Depth: Root, Acts: Storage,
 		Says: "The claim asks for more than it has, and nothing has begun to expand it.",

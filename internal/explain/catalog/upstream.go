@@ -32,7 +32,7 @@ var upstream = []Entry{
 		Says:    "The volume may be used on one node only, and it is attached to another node.",
 		Way:     "Delete the pod or intent that uses it there. If that node is dead, its own report has the way out.",
 		Instead: []Instead{letGo},
-		Run:     []string{"kubectl hawser why node {holder}", "kubectl hawser why pv {volume}"}},
+		Run:     []string{describeClaim, "kubectl get vai -A --field-selector status.volumeName={volume}"}},
 	{Code: "HWS702", Reason: AttachEvent, Level: Problem, Depth: Direct, Acts: Storage,
 		Says: "The volume cannot be attached to the node. The controller tries again.",
 		Way:  "The event names the cause.", Run: []string{"kubectl describe pod {pod} -n {namespace}"}},
@@ -72,8 +72,8 @@ var upstream = []Entry{
 		Way:  "Repair the node.", Off: "node",
 		Run: []string{"kubectl describe node {node}"}},
 	{Code: "HWS711", Reason: OutOfService, Level: Note, Depth: Direct, Acts: Cluster,
-		Says: "The node has the taint node.kubernetes.io/out-of-service: its volumes are detached by force once its agent " +
-			"is silent, and nothing new is attached.",
+		Says: "The node has the taint node.kubernetes.io/out-of-service: volumes are detached from it by force, and " +
+			"nothing new is attached.",
 		Way: "Remove the taint once the machine is back.",
 		Run: []string{"kubectl taint node {node} node.kubernetes.io/out-of-service-"}},
 	{Code: "HWS712", Reason: Cordoned, Level: Note, Depth: Direct, Acts: OnNode,
@@ -82,7 +82,8 @@ var upstream = []Entry{
 		Says:    "The volume may be used on one node only, and it is attached to another node.",
 		Way:     "Delete the pod or intent that uses it there. It is detached once that node has released it.",
 		Instead: []Instead{letGo},
-		Run:     []string{"kubectl hawser why node {holder}", "kubectl hawser why pv {volume}"}},
+		Run: []string{EndPods, "kubectl get pods -A -o wide --field-selector spec.nodeName={holder}",
+			"kubectl get vai -A --field-selector status.volumeName={volume}"}},
 	{Code: "HWS715", Reason: CallTimedOut, Level: Problem, Depth: Root, Acts: Storage,
 		Says: "A call to the driver's node plugin does not return: the plugin or its storage hangs.",
 		Way:  "Read the log of the node plugin on that node. See whether the storage can be reached from there.",
@@ -92,6 +93,9 @@ var upstream = []Entry{
 		Way: "Hawser replaces it for an intent if it was never attached and nothing names that volume. " +
 			"Otherwise delete the pods and intents that use that volume on the node. If the attachment stays though nothing " +
 			"uses it there, delete the attachment.",
+		Instead: []Instead{{Object: Installation, State: Gone,
+			Way: "Delete the pods that use that volume on the node. If the attachment stays though nothing uses it there, " +
+				"delete the attachment."}},
 		Run: []string{"kubectl get volumeattachment {attachment} -o yaml",
 			"kubectl get vai -A --field-selector spec.nodeName={node}"}},
 	{Code: "HWS717", Reason: AttachmentHeld, Level: Problem, Depth: Direct, Acts: Hawser,

@@ -146,6 +146,10 @@ type Facts struct {
 
 	Pod       Object[*corev1.Pod]
 	PodEvents List[Event]
+	// Missing are the objects that its events name as not found, with the error of their read; nil if they exist.
+	Missing map[Ref]error
+	// Filling is read if no node is found for the pod for its volumes, and it may use one only.
+	Filling Filling
 	// PodIntents were written for the pod by the manager.
 	PodIntents List[volumesv1alpha1.VolumeAttachmentIntent]
 	Volumes    []Volume

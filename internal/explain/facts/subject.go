@@ -60,6 +60,7 @@ func (g *Gatherer) ofPod(ctx context.Context, ref Ref) error {
 	}
 	pod := g.facts.Pod.Value
 	g.facts.PodEvents = g.events(ctx, pod.Namespace, pod.UID)
+	g.missing(ctx, pod.Namespace, g.facts.PodEvents.Items)
 	if g.facts.Installed && pod.UID != "" {
 		g.facts.PodIntents = g.intents(ctx, "intents of "+ref.String(), client.InNamespace(pod.Namespace),
 			client.MatchingLabels{volumesv1alpha1.PodUIDLabel: string(pod.UID)})
@@ -74,7 +75,8 @@ func (g *Gatherer) ofPod(ctx context.Context, ref Ref) error {
 			g.directory(ctx, pod.Spec.Volumes[i].Name, selector)
 		}
 	}
-	g.node(ctx, nodeOf(pod))
+	g.node(ctx, NodeOf(pod))
+	g.filling(ctx, pod)
 	return nil
 }
 
@@ -119,14 +121,6 @@ func (g *Gatherer) inlineIntent(ctx context.Context, name string,
 	g.attachment(ctx, &v)
 	g.users(ctx, &v)
 	g.facts.Volumes = append(g.facts.Volumes, v)
-}
-
-// nodeOf is the node of a pod: where it is bound, or the only one that it may use.
-func nodeOf(pod *corev1.Pod) string {
-	if pod.Spec.NodeName != "" {
-		return pod.Spec.NodeName
-	}
-	return pod.Spec.NodeSelector[corev1.LabelHostname]
 }
 
 // ClaimOf is the claim of a pod's volume: named, of an ephemeral volume, or named to Hawser's inline driver.

@@ -135,7 +135,7 @@ func (r *Reader) Attachments(ctx context.Context) ([]facts.Attachment, error) {
 // Get follows one object.
 func (r *Reader) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
 	gvk, list, err := r.listOf(into)
-	if err != nil {
+	if _, metadata := into.(*metav1.PartialObjectMetadata); metadata || err != nil { // to follow it needs more rights
 		return r.base.Get(ctx, key, into, options...)
 	}
 	u, err := r.follow(ctx, list, client.ListOptions{Namespace: key.Namespace,
