@@ -66,9 +66,9 @@ func TestAPlanOfSomethingElseFails(t *testing.T) {
 func TestALongMessageKeepsItsEnd(t *testing.T) {
 	for name, tt := range map[string]struct{ message, want string }{
 		"short":       {"pool is full", "pool is full"},
-		"long":        {"resize volume pv-1 by resizer disk.example.com failed: the pool is full", "resi...ool is full"},
-		"of letters":  {"ééééééééééééééééééééé", "é...ééééé"},
-		"in the cell": {"0123456789012345678", "0123...90123456789"[:4] + "...89012345678"},
+		"long":        {"resize volume pv-1 by resizer disk.example.com failed: the pool is full", "res...pool is full"},
+		"of letters":  {"ééééééééééééééééééééé", "é...éééééé"},
+		"by one byte": {"0123456789012345678", "012...789012345678"},
 	} {
 		if got := withoutMiddle(tt.message, 18); got != tt.want {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)

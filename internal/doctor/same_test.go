@@ -21,7 +21,8 @@ func (w *world) refuse(n int, node, message string) {
 	w.addVolume(claim, pv, fmt.Sprint("handle-", n))
 	w.addWaiting(fmt.Sprint("pod-", n), node, claim)
 	va := w.addAttachment(pv, fmt.Sprint("handle-", n), node)
-	va.Status = storagev1.VolumeAttachmentStatus{AttachError: &storagev1.VolumeError{Message: message, Time: ago(time.Minute)}}
+	va.Status = storagev1.VolumeAttachmentStatus{
+		AttachError: &storagev1.VolumeError{Message: message, Time: ago(time.Minute)}}
 }
 
 func TestOnlyWhatHasOneCauseIsOneFinding(t *testing.T) {

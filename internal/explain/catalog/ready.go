@@ -192,8 +192,8 @@ var ready = []Entry{
 		Run:  []string{"kubectl hawser why node {node}"}},
 	{Code: "HWS435", Reason: Outdated, Level: Waiting, Depth: Symptom, Acts: Writer,
 		Says: "A condition or an event is older than what it is about. An object shows otherwise now.",
-		Way: "Its writer sees the object or tries again: as a rule within a minute, after failures a kubelet within two and " +
-			"an external-attacher within five. If it lasts, see whether it runs."},
+		Way: "Its writer sees the object or tries again: as a rule within a minute, after failures a kubelet within two " +
+			"and an external-attacher within five. If it lasts, see whether it runs."},
 	{Code: "HWS436", Reason: AgentLate, Level: Waiting, Depth: Direct, Acts: OnNode,
 		Says: "The agent of the node has missed renewals of its Lease. It counts as unreachable after 40 seconds.",
 		Way:  "If it lasts, see why the agent does not run. What it reports is as old as the last renewal.",

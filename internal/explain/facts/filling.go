@@ -23,15 +23,16 @@ type Filling struct {
 	Persistent map[string]*corev1.PersistentVolume
 }
 
-// VolumeLimit reports whether the scheduler counts nodes that have as many volumes as they can take.
-func VolumeLimit(message string) bool { return strings.Contains(message, "exceed max volume count") }
+// volumeLimit reports whether the scheduler counts nodes that have as many volumes as they can take.
+func volumeLimit(message string) bool { return strings.Contains(message, "exceed max volume count") }
 
 // filling reads what fills the only node that an unscheduled pod may use.
 func (g *Gatherer) filling(ctx context.Context, pod *corev1.Pod) {
 	node := NodeOf(pod)
-	if node == "" || pod.Spec.NodeName != "" || !slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodScheduled && VolumeLimit(c.Message)
-	}) {
+	full := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodScheduled && volumeLimit(c.Message)
+	})
+	if node == "" || pod.Spec.NodeName != "" || !full {
 		return
 	}
 	f := &g.facts.Filling

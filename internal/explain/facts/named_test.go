@@ -13,8 +13,8 @@ import (
 
 func TestAMessageNamesTheObjectThatWasNotFound(t *testing.T) {
 	for message, want := range map[string]Ref{
-		`MountVolume.SetUp failed for volume "settings" : configmap "settings" not found`: {KindConfigMap, "shop", "settings"},
-		`MountVolume.SetUp failed for volume "keys" : secret "keys" not found`:            {KindSecret, "shop", "keys"},
+		`MountVolume.SetUp failed for volume "x" : configmap "settings" not found`: {KindConfigMap, "shop", "settings"},
+		`MountVolume.SetUp failed for volume "keys" : secret "keys" not found`:     {KindSecret, "shop", "keys"},
 		`fetching NodeStageSecretRef storage/keys failed: kubernetes.io/csi: failed to find the secret keys in the ` +
 			`namespace storage with error: secrets "keys" not found`: {KindSecret, "storage", "keys"},
 		`references non-existent secret key: password`: {},
