@@ -118,27 +118,46 @@ func (c *cluster) withKubelet(t *testing.T) (*node, testVolume, fakeKubelet, *ru
 // confirmSessions plays the manager, which confirms each session of the node's agents, until the test ends.
 func (n *node) confirmSessions() {
 	n.t.Helper()
-	states, err := n.client.Watch(n.t.Context(), &volumesv1alpha1.NodeVolumeStateList{},
-		client.MatchingFields{"metadata.name": n.name})
-	n.must(err)
+	states := n.watchState()
 	done := make(chan struct{})
-	n.t.Cleanup(func() { states.Stop(); <-done })
+	n.t.Cleanup(func() { <-done })
 	go func() {
 		defer close(done)
-		for e := range states.ResultChan() {
-			s, ok := e.Object.(*volumesv1alpha1.NodeVolumeState)
-			if !ok || e.Type == watch.Deleted || n.silent.Load() ||
-				s.Status.Protocol.Session == s.Spec.Protocol.ConfirmedSession {
-				continue
+		for states != nil {
+			for e := range states.ResultChan() {
+				n.confirm(e)
 			}
-			s.Spec.Protocol.ConfirmedSession = s.Status.Protocol.Session
-			// A conflict brings another event.
-			if err := n.client.Update(context.WithoutCancel(n.t.Context()), s); err != nil &&
-				!apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-				n.t.Errorf("confirming the session of node %s: %v", n.name, err)
-			}
+			states = n.watchState() // the server ends a watch that is too slow
 		}
 	}()
+}
+
+// watchState watches the node's state; nil once the test ends.
+func (n *node) watchState() watch.Interface {
+	states, err := n.client.Watch(n.t.Context(), &volumesv1alpha1.NodeVolumeStateList{},
+		client.MatchingFields{"metadata.name": n.name})
+	if n.t.Context().Err() != nil {
+		return nil
+	}
+	if err != nil {
+		n.t.Errorf("watching the state of node %s: %v", n.name, err)
+		return nil
+	}
+	return states
+}
+
+// confirm the session that an event shows.
+func (n *node) confirm(e watch.Event) {
+	s, ok := e.Object.(*volumesv1alpha1.NodeVolumeState)
+	if !ok || e.Type == watch.Deleted || n.silent.Load() || s.Status.Protocol.Session == s.Spec.Protocol.ConfirmedSession {
+		return
+	}
+	s.Spec.Protocol.ConfirmedSession = s.Status.Protocol.Session
+	// A conflict brings another event.
+	if err := n.client.Update(context.WithoutCancel(n.t.Context()), s); err != nil &&
+		!apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		n.t.Errorf("confirming the session of node %s: %v", n.name, err)
+	}
 }
 
 func (n *node) setBoot(id string) { n.must(os.WriteFile(n.boot, []byte(id+"\n"), 0o600)) }
