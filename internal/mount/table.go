@@ -58,7 +58,7 @@ func (e Entry) PartOf(other Entry) bool {
 
 func (e Entry) sameDevice(other Entry) bool { return e.Major == other.Major && e.Minor == other.Minor }
 
-// parts are the paths in their filesystem that two mounts show. Directories of one NFS server share a device number, and
+// parts are the paths in their filesystem that two mounts show. Directories of an NFS server share a device number, and
 // each is a root, also a bind mount of a part. There the paths at the server count, where both are known.
 func parts(e, other Entry) (ofE, ofOther string) {
 	_, one, known := strings.Cut(e.Source, ":/")
