@@ -44,8 +44,8 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
 const cniConfig = `{"cniVersion": "1.0.0", "name": "none", "plugins": [{"type": "none"}]}
 `
 
-// kubeletConfig reserves nothing of the machine, which other nodes share. It evicts no pod and deletes no image, because
-// the disk is shared too: images that no pod uses for a moment cannot be pulled again.
+// kubeletConfig reserves nothing of the machine, which other nodes share. It evicts no pod and deletes no image,
+// because the disk is shared too: images that no pod uses for a moment cannot be pulled again.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 authentication:
