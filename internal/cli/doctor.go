@@ -184,14 +184,11 @@ func (w *writer) what(f *explain.Finding, most int) {
 	says, _, _ := strings.Cut(f.Says, ". ")
 	says = strings.TrimSuffix(says, ".")
 	if f.Detail != "" {
-		detail := repeated.ReplaceAllString(rpcError.ReplaceAllString(cell(f.Detail), "$1: "), "")
+		detail := rpcError.ReplaceAllString(cell(explain.WithoutTries(f.Detail)), "$1: ") // the age is there already
 		says += ": " + withoutMiddle(detail, most-len(says)-len(": "))
 	}
 	w.printf("%s%s\n", below, status.Shorten(says, most))
 }
-
-// repeated is how often something was tried, which the age of the finding is about.
-var repeated = regexp.MustCompile(` \((\d+ times, last|last try) at [^)]*\)`)
 
 // withoutMiddle leaves out the middle of a message that is longer than so many bytes: what a driver answers is at the
 // end of what its callers add to it.

@@ -87,7 +87,7 @@ func attachLimits(x *examination) {
 	known := sets.New[string]() // drivers that have a limit on some node
 	for _, n := range x.c.CSINodes.Items {
 		for i := range n.Spec.Drivers {
-			if limitOf(&n.Spec.Drivers[i]) != nil {
+			if explain.LimitOf(&n.Spec.Drivers[i]) != nil {
 				known.Insert(n.Spec.Drivers[i].Name)
 			}
 		}
@@ -106,17 +106,10 @@ func attachLimits(x *examination) {
 	}
 }
 
-func limitOf(d *storagev1.CSINodeDriver) *int32 {
-	if d.Allocatable == nil {
-		return nil
-	}
-	return d.Allocatable.Count
-}
-
 func (x *examination) limit(n *storagev1.CSINode, d *storagev1.CSINodeDriver, u *use, elsewhere bool) {
 	f := about{severity: Risk, object: refOf(facts.KindCSINode, n), group: d.Name, namespaces: u.namespaces,
 		places: map[string]string{"driver": d.Name}}
-	limit := limitOf(d)
+	limit := explain.LimitOf(d)
 	switch {
 	case limit != nil && u.volumes.Len() >= int(*limit):
 		f.reason = volumesv1alpha1.ReasonNodeLimitReached

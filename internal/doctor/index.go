@@ -108,7 +108,7 @@ func newIndex(c *Cluster) *index {
 
 // addPod adds a pod under its node and its claims. One that has ended uses none.
 func (i *index) addPod(pod *corev1.Pod) {
-	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+	if facts.Ended(pod) {
 		return
 	}
 	i.podsOn[pod.Spec.NodeName] = append(i.podsOn[pod.Spec.NodeName], pod)

@@ -15,7 +15,7 @@ import (
 	"github.com/hawser-io/hawser/internal/explain/catalog"
 )
 
-// driverErrors are causes that one driver can have several of: its answer tells them apart.
+// driverErrors are causes that one driver can have several of: its answer distinguishes them.
 var driverErrors = map[string]bool{
 	volumesv1alpha1.ReasonAttachFailed: true, catalog.AttachEvent: true, catalog.MountFailed: true,
 	catalog.ProvisioningFailed: true, catalog.ResizeFailed: true, catalog.NodeResizeFailed: true,
@@ -36,15 +36,13 @@ func apart(cause explain.Finding, names ...string) string {
 }
 
 var (
-	// tries is how often something was tried, and when.
-	tries  = regexp.MustCompile(` \((\d+ times, last|last try) at [^)]*\)`)
 	quoted = regexp.MustCompile(`"[^"]*"`)
 	word   = regexp.MustCompile(`[A-Za-z0-9][A-Za-z0-9._-]*`)
 )
 
 // withoutIDs is a message without the names of its objects, and without all that has a digit, as IDs have.
 func withoutIDs(message string, names ...string) string {
-	message = quoted.ReplaceAllString(tries.ReplaceAllString(message, ""), "#")
+	message = quoted.ReplaceAllString(explain.WithoutTries(message), "#")
 	return word.ReplaceAllStringFunc(message, func(w string) string {
 		if strings.ContainsAny(w, "0123456789") || slices.Contains(names, strings.TrimRight(w, ".")) {
 			return "#"

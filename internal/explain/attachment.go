@@ -138,7 +138,7 @@ func (w *walk) unused(v *facts.Volume) {
 	va := v.Attachment.Value
 	n, _ := w.f.NodeOf(v.Node)
 	if va.DeletionTimestamp != nil || !n.Node.Found || !v.Claim.Asked() || w.f.Users.Err != nil || v.Intents.Err != nil ||
-		len(intentsOn(v)) > 0 || slices.ContainsFunc(w.f.Users.Items, func(p corev1.Pod) bool { return !ended(&p) }) {
+		len(intentsOn(v)) > 0 || slices.ContainsFunc(w.f.Users.Items, func(p corev1.Pod) bool { return !facts.Ended(&p) }) {
 		return
 	}
 	since, known := facts.UnusedSince(v.Volume.Value, v.Claim.Value)
@@ -156,11 +156,6 @@ func (w *walk) unused(v *facts.Volume) {
 		a.level = catalog.Waiting
 	}
 	w.find(a)
-}
-
-// ended reports whether a pod needs no volume any more.
-func ended(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
 // terminating is what the end of an attachment waits for: the agent of a node from which the volume was forced away,

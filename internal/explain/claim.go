@@ -145,7 +145,7 @@ const fewPods = 3
 func PodsToEnd(pods []*corev1.Pod) string {
 	var names []string
 	for _, pod := range pods {
-		if pod.DeletionTimestamp == nil && !ended(pod) {
+		if pod.DeletionTimestamp == nil && !facts.Ended(pod) {
 			names = append(names, pod.Name)
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"strings"
 
+	storagev1 "k8s.io/api/storage/v1"
+
 	"github.com/hawser-io/hawser/internal/explain/catalog"
 	"github.com/hawser-io/hawser/internal/explain/facts"
 )
@@ -73,10 +75,19 @@ func limitOf(n *facts.Node, driver string) int {
 	if !n.CSINode.Found {
 		return -1
 	}
-	for _, d := range n.CSINode.Value.Spec.Drivers {
-		if d.Name == driver && d.Allocatable != nil && d.Allocatable.Count != nil {
-			return int(*d.Allocatable.Count)
+	for i := range n.CSINode.Value.Spec.Drivers {
+		d := &n.CSINode.Value.Spec.Drivers[i]
+		if limit := LimitOf(d); d.Name == driver && limit != nil {
+			return int(*limit)
 		}
 	}
 	return -1
+}
+
+// LimitOf is how many volumes of a driver a node can take; nil if its CSINode does not have that.
+func LimitOf(d *storagev1.CSINodeDriver) *int32 {
+	if d.Allocatable == nil {
+		return nil
+	}
+	return d.Allocatable.Count
 }

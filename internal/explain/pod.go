@@ -7,6 +7,7 @@ package explain
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -234,6 +235,12 @@ func repeated(e facts.Event) string {
 	}
 	return fmt.Sprintf("%s (%d times, last at %s)", e.Message, e.Count, e.Last.UTC().Format(time.RFC3339))
 }
+
+// tries is what repeated and attachFails add to a message.
+var tries = regexp.MustCompile(` \((\d+ times, last|last try) at [^)]*\)`)
+
+// WithoutTries is a finding's detail without how often something was tried, and when.
+func WithoutTries(detail string) string { return tries.ReplaceAllString(detail, "") }
 
 // fallback reports that nothing explains the wait, so that a waiting pod is never called fine.
 func (w *walk) fallback(pod *corev1.Pod, ref facts.Ref) {

@@ -211,7 +211,7 @@ func (b *builder) holders(node string) catalog.State {
 			}
 		}
 		for _, pod := range pointers(v.Pods.Items) {
-			if pod.Spec.NodeName != "" && pod.Spec.NodeName != node && !ended(pod) {
+			if pod.Spec.NodeName != "" && pod.Spec.NodeName != node && !facts.Ended(pod) {
 				all = append(all, pod)
 			}
 		}

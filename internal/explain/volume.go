@@ -260,7 +260,7 @@ func podsThere(v *facts.Volume, node string) string {
 // podsOn are the pods that use the volume on a node.
 func podsOn(v *facts.Volume, node string) []*corev1.Pod {
 	return slices.DeleteFunc(pointers(v.Pods.Items), func(pod *corev1.Pod) bool {
-		return pod.Spec.NodeName != node || ended(pod)
+		return pod.Spec.NodeName != node || facts.Ended(pod)
 	})
 }
 

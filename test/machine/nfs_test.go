@@ -70,7 +70,7 @@ func TestAnIntentForNFSBecomesReadyAndIsReleased(t *testing.T) {
 	path := v.ready()
 	t.Logf("Ready after %.1f s: %s", time.Since(begin).Seconds(), n.must("grep ' %s ' /proc/mounts", path))
 	v.fill()
-	// By this the agent tells parts of volumes from other volumes (internal/mount).
+	// By this the agent distinguishes parts of a volume from other volumes (internal/mount).
 	bound := n.must(`mkdir -p %[1]s/sub /mnt/sub && mount --bind %[1]s/sub /mnt/sub
 		findmnt --noheadings --output FSROOT,SOURCE /mnt/sub; umount /mnt/sub; rmdir %[1]s/sub`, path)
 	if fields := strings.Fields(bound); len(fields) != 2 || fields[0] != "/" || !strings.HasSuffix(fields[1], "/sub") {

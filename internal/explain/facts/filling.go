@@ -61,8 +61,7 @@ func (f *Filling) UsersOf(driver string) []string {
 	var names []string
 	for i := range f.Pods.Items {
 		pod := &f.Pods.Items[i]
-		ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-		if !ended && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+		if !Ended(pod) && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
 			claim, ok := ClaimOf(pod, &v)
 			return ok && claims[pod.Namespace+"/"+claim]
 		}) {
@@ -70,6 +69,11 @@ func (f *Filling) UsersOf(driver string) []string {
 		}
 	}
 	return names
+}
+
+// Ended reports whether a pod needs no volume any more.
+func Ended(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
 // Count is how many volumes of a driver are attached to the node.

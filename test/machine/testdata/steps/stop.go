@@ -8,6 +8,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 )
@@ -19,22 +20,25 @@ const (
 	stoppedFile = "/run/agent-stopped"
 )
 
-var steps struct {
-	sync.Mutex
-	seen map[string]int
-}
+// steps is held while one is written down.
+var steps sync.Mutex
 
 // stopAt writes the step down, and stops the agent where that is asked for. Each name gets the number of times that it
 // came up since the test began to follow.
 func stopAt(name string) {
 	steps.Lock()
 	defer steps.Unlock()
-	if _, err := os.Stat(stepsFile); err != nil {
-		steps.seen = map[string]int{}
-		return
+	earlier, err := os.ReadFile(stepsFile)
+	if err != nil {
+		return // no test follows
 	}
-	steps.seen[name]++
-	step := fmt.Sprintf("%s %d", name, steps.seen[name])
+	number := 1
+	for line := range strings.Lines(string(earlier)) {
+		if line[:strings.LastIndex(line, " ")] == name {
+			number++
+		}
+	}
+	step := fmt.Sprintf("%s %d", name, number)
 	file, err := os.OpenFile(stepsFile, os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		return
