@@ -16,10 +16,10 @@ import (
 	"syscall"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
@@ -89,29 +89,39 @@ func (s *System) StartAPIServer(ctx context.Context) error {
 	return s.awaitPolicies(ctx)
 }
 
-// awaitPolicies returns once the mutating admission policies know Hawser's kinds. The API server reports ready before
-// that, refuses intents meanwhile, and does not signal the change.
+// awaitPolicies returns once the API server serves both kinds and sets the finalizer of a new intent. Before that, it
+// first serves intents without the policy, and then refuses those that the policy would change, until it has read their
+// schema: up to 5 s after a CRD is established. No event signals either change.
 func (s *System) awaitPolicies(ctx context.Context) error {
-	err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		probe := &volumesv1alpha1.VolumeAttachmentIntent{
-			ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-", Namespace: metav1.NamespaceDefault},
-			Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{
-				// A policy changes an intent with Published.
-				NodeName: "probe", DesiredState: volumesv1alpha1.DesiredPublished,
-				Volume: volumesv1alpha1.VolumeSource{
-					PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "probe"}},
-			},
-		}
-		err := s.Client.Create(ctx, probe, client.DryRunAll)
-		if apierrors.IsServiceUnavailable(err) {
-			return false, nil
-		}
-		return err == nil, err
-	})
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true,
+		func(ctx context.Context) (bool, error) {
+			last = s.probePolicies(ctx)
+			return last == nil, nil
+		})
 	if err != nil {
-		return fmt.Errorf("waiting for the admission policies: %w", err)
+		return fmt.Errorf("waiting for the admission policies: %w", errors.Join(err, last))
 	}
 	return nil
+}
+
+func (s *System) probePolicies(ctx context.Context) error {
+	intent := &volumesv1alpha1.VolumeAttachmentIntent{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-", Namespace: metav1.NamespaceDefault},
+		Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{
+			NodeName: "probe", DesiredState: volumesv1alpha1.DesiredPublished,
+			Volume: volumesv1alpha1.VolumeSource{
+				PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "probe"}},
+		},
+	}
+	if err := s.Client.Create(ctx, intent, client.DryRunAll); err != nil {
+		return err
+	}
+	if !controllerutil.ContainsFinalizer(intent, volumesv1alpha1.ReleaseFinalizer) {
+		return errors.New("no policy sets the finalizer of an intent")
+	}
+	state := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-"}}
+	return s.Client.Create(ctx, state, client.DryRunAll)
 }
 
 // BackingFile of a loop driver's volume.

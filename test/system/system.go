@@ -22,12 +22,9 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/install"
 	"github.com/hawser-io/hawser/test/apiserver"
 	"github.com/hawser-io/hawser/test/environment"
@@ -195,7 +192,7 @@ func (s *System) install(ctx context.Context) error {
 			return err
 		}
 	}
-	return s.awaitKinds(ctx)
+	return s.awaitPolicies(ctx)
 }
 
 // overlay returns a directory with what the installation needs beside its programs, under its namespace and names. A
@@ -223,29 +220,6 @@ func (s *System) overlay() (string, error) {
 		"components: [%[1]s/replace]\nconfigurations: [references.yaml]\nnamespace: %[2]s\nnamePrefix: %[3]q\n",
 		config, install.Namespace(), namePrefix)
 	return dir, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600)
-}
-
-// awaitKinds returns once the API server serves both kinds. For a while after a CRD is established, it answers
-// that there can be a delay. No event signals the end of that.
-func (s *System) awaitKinds(ctx context.Context) error {
-	probe := &volumesv1alpha1.VolumeAttachmentIntent{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "probe"},
-		Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{
-			NodeName: "probe",
-			Volume: volumesv1alpha1.VolumeSource{
-				PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "probe"}},
-		},
-	}
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true,
-		func(ctx context.Context) (bool, error) {
-			state := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "probe"}}
-			return s.Client.Create(ctx, probe.DeepCopy(), client.DryRunAll) == nil &&
-				s.Client.Create(ctx, state, client.DryRunAll) == nil, nil
-		})
-	if err != nil {
-		return fmt.Errorf("waiting for Hawser's kinds to be served: %w", err)
-	}
-	return nil
 }
 
 // inside are the nodes whose programs this System starts.
