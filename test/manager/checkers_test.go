@@ -36,16 +36,32 @@ func (c versionIgnorer) RoundTrip(r *http.Request) (*http.Response, error) {
 	if describeRequest(r) != "PUT nodevolumestates" {
 		return c.next.RoundTrip(r)
 	}
+	wanted := map[string]any{}
+	if err := errors.Join(json.NewDecoder(r.Body).Decode(&wanted), r.Body.Close()); err != nil {
+		return nil, err
+	}
+	for {
+		answer, err := c.overwrite(r, wanted)
+		if err != nil || answer.StatusCode != http.StatusConflict {
+			return answer, err
+		}
+		// Another client wrote between the read and the write.
+		if err := answer.Body.Close(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// overwrite sends the object under the version that is stored.
+func (c versionIgnorer) overwrite(r *http.Request, wanted map[string]any) (*http.Response, error) {
 	read := r.Clone(r.Context())
 	read.Method, read.Body, read.ContentLength = http.MethodGet, nil, 0
 	current, err := c.next.RoundTrip(read)
 	if err != nil {
 		return nil, err
 	}
-	stored, wanted := map[string]any{}, map[string]any{}
-	err = errors.Join(json.NewDecoder(current.Body).Decode(&stored), current.Body.Close(),
-		json.NewDecoder(r.Body).Decode(&wanted), r.Body.Close())
-	if err != nil {
+	stored := map[string]any{}
+	if err := errors.Join(json.NewDecoder(current.Body).Decode(&stored), current.Body.Close()); err != nil {
 		return nil, err
 	}
 	wanted["metadata"].(map[string]any)["resourceVersion"] = stored["metadata"].(map[string]any)["resourceVersion"]
