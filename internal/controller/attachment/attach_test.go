@@ -11,8 +11,10 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -105,6 +107,26 @@ func TestAnAttachmentThatWasThereFirst(t *testing.T) {
 				n.Wait, n.Attachments, err)
 		}
 	})
+}
+
+func TestAnAttachmentThatWasThereFirstIsNotTakenWhileItsPersistentVolumeIsUnknown(t *testing.T) {
+	va := under("2", "a", "d")
+	va.Spec.Source.PersistentVolumeName = ptr.To("earlier")
+	c, _ := over(t, va)
+	f, n := factsOf(t, c)
+	c.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
+		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption,
+		) error {
+			if _, ok := o.(*corev1.PersistentVolume); ok {
+				return errDown
+			}
+			return w.Get(ctx, key, o, opts...)
+		},
+	})
+	if err := c.createAttachment(t.Context(), f, n); !errors.Is(err, errDown) {
+		t.Errorf("attaching volume v to node a: error %v, expected %v", err, errDown)
+	}
 }
 
 func TestAnAttachmentIsChangedOnlyAsItWasDecidedOn(t *testing.T) {

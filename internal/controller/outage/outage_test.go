@@ -151,6 +151,11 @@ func TestAProcessContinuesOnlyFromTheCheckpointOfTheSameTransition(t *testing.T)
 	at := func(transition metav1.Time, observed time.Duration) *volumesv1alpha1.UnreadyObservation {
 		return &volumesv1alpha1.UnreadyObservation{Transition: transition, Observed: metav1.Duration{Duration: observed}}
 	}
+	renewed := since(noon)
+	renewed.Heard = "1"
+	before, begun := &Watch{}, time.Unix(1_000_000, 0)
+	before.Observe("a", renewed, 0, time.Minute, begun)
+	before.Observe("a", renewed, 0, time.Minute, begun.Add(time.Minute))
 	for _, c := range []struct {
 		name       string
 		checkpoint *volumesv1alpha1.UnreadyObservation
@@ -160,6 +165,8 @@ func TestAProcessContinuesOnlyFromTheCheckpointOfTheSameTransition(t *testing.T)
 		{"the same transition", at(noon, 3*time.Minute), since(noon), 3 * time.Minute},
 		{"the same transition, as another clock zone writes it",
 			at(metav1.NewTime(noon.In(time.FixedZone("", 7200))), time.Minute), since(noon), time.Minute},
+		{"what the process before has left", before.Checkpoint("a"), renewed, time.Minute},
+		{"what it has left, of a kubelet that was heard since", before.Checkpoint("a"), since(noon), 0},
 		{"a later transition", at(noon, 3*time.Minute), since(later), 0},
 		{"an earlier transition, by a clock that was set back", at(later, 3*time.Minute), since(noon), 0},
 		{"no checkpoint", nil, since(noon), 0},

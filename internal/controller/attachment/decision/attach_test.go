@@ -46,6 +46,8 @@ func TestTheObstaclesToAnAttachment(t *testing.T) {
 	checkDecisions(t, []decision{
 		{"admission policies that are not in force",
 			Facts{PolicyMissing: "deleted", Nodes: []*Node{on("a", wanted("i"))}}, ""},
+		{"the out-of-service taint, also where it is no evidence",
+			Facts{Nodes: []*Node{on("a", wanted("i"), outOfService)}}, ""},
 		{"a lock that cannot be read",
 			Facts{Exclusive: true, LockUnreadable: unreadable, Nodes: []*Node{on("a", wanted("i"))}}, ""},
 		{"but only of a volume for one node",

@@ -104,6 +104,10 @@ func tainted(n *Node) {
 	n.Evidence = &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceOutOfServiceTaint}
 }
 
+func outOfService(n *Node) { n.Tainted = true }
+
+func unheard(n *Node) { n.State.Reported, n.Unheard = false, true }
+
 func inUse(uid types.UID) func(*Node) {
 	return func(n *Node) { n.State.Use = handshake.Use{UID: uid, InUse: true} }
 }

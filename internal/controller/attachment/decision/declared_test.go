@@ -36,6 +36,7 @@ func TestDecideOnWhatWasDeclaredReleased(t *testing.T) {
 		{"an attachment that no entry speaks of is detached", on("a", va("1", "attached"), declared("1")), false,
 			MarkDetaching},
 		{"a foreign one beside it is not", on("a", va("1", "attached"), declared("2")), false, ""},
+		{"nor one that was created for another volume", on("a", saying("w", "pv", "1", "attached"), declared("1")), false, ""},
 		{"one that terminates is waited out", on("a", va("1", "attached", "terminating"), declared("1")), false, ""},
 		{"a detach comes to rest on it", on("a", va("1", "held"), entry(handshake.Detaching, "1"), pods, declared("1")),
 			false, MarkDetaching},
@@ -80,8 +81,8 @@ func TestADeclarationThatOverrulesAnAgentSaysSo(t *testing.T) {
 		Exists: true, Reported: true, Use: handshake.Use{UID: "1", InUse: true},
 		Declared: []handshake.Declaration{{UID: "1", Reason: "scrapped"}},
 	}
-	silent, released := state, state
-	silent.Silent, released.Use.InUse = true, false
+	silent, released, unreported := state, state, state
+	silent.Silent, released.Use.InUse, unreported.Reported = true, false, false
 	for name, c := range map[string]struct {
 		state handshake.Node
 		want  string
@@ -89,6 +90,7 @@ func TestADeclarationThatOverrulesAnAgentSaysSo(t *testing.T) {
 		"an agent that is heard":       {state, "scrapped; the node's agent still reported the volume in use"},
 		"one that is silent":           {silent, "scrapped"},
 		"one that released the volume": {released, "scrapped"},
+		"one that has yet to report":   {unreported, "scrapped"},
 	} {
 		if got := DeclarationOf(c.state, "1").Message; got != c.want {
 			t.Errorf("evidence by a declaration against %s: %q, want %q", name, got, c.want)

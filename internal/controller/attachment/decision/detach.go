@@ -125,7 +125,7 @@ func mayReleaseUnheard(f *Facts, p handshake.Protocol, n *Node) bool {
 
 // UnheardDue is after how long the leaving intents of a node without an agent may be released; zero if none may.
 func UnheardDue(f *Facts, p handshake.Protocol, n *Node) time.Duration {
-	if n.Unheard || !mayReleaseUnheard(f, p, n) {
+	if !mayReleaseUnheard(f, p, n) {
 		return 0
 	}
 	return n.UnheardDue

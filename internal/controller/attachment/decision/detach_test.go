@@ -243,6 +243,12 @@ func TestWhenALeavingIntentIsReleased(t *testing.T) {
 			Facts{Nodes: []*Node{on("a", stays, acknowledges, inUse("1"))}}, "Release a i"},
 		{"where it is the kubelet that uses what stays",
 			Facts{Nodes: []*Node{on("a", stays, inUse("1"), kubeletUses, live)}}, "Release a i"},
+		{"on a node whose agent is not heard, if it shows nothing of the volume",
+			Facts{Nodes: []*Node{on("a", leaving("i*"), unheard)}}, "ReleaseUnheard a i"},
+		{"not if it shows a use there", Facts{Nodes: []*Node{on("a", leaving("i*"), unheard, inUse("1"))}}, ""},
+		{"nor if that agent has reported, whose word is read live", Facts{Nodes: []*Node{
+			on("a", leaving("i*"), func(n *Node) { n.Unheard = true }),
+		}}, "ReadState a"},
 		{"not while the agent of a volume that stays has not reported",
 			Facts{Nodes: []*Node{on("a", stays, unreported, live)}}, ""},
 	})

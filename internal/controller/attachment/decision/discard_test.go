@@ -65,6 +65,8 @@ func TestAnAttachmentInTheWayIsDiscarded(t *testing.T) {
 		{name: "pods alone wait", want: "Discard a 1", facts: handles(false, podsOf("pv"), naming("old", "1", "held"))},
 		{name: "an earlier attachment is in use", want: "",
 			facts: handles(false, pv, naming("old", "1", "held"), inUse("0"))},
+		{name: "the agent has yet to report", want: "",
+			facts: handles(false, pv, naming("old", "1", "held"), unreported)},
 		{name: "the kubelet lists what its pods wait for", want: "Discard a 1",
 			facts: handles(true, pv, naming("old", "1", "held"), listedInUse)},
 		{name: "the kubelet may use it", want: "",
