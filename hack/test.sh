@@ -117,7 +117,7 @@ tests() {
 		run "$top" -race -count=1 -parallel 8 -run "$outages|^TestEveryAnswer" ./test/e2e &
 		running+=($!)
 		# Ten times slower than without it. Other worlds have fewer kinds of trouble, or hundreds of intents.
-		run "$top" -race -run '^TestSimulation$' ./test/simulation &
+		run "$top" -timeout 1h -race -run '^TestSimulation$' ./test/simulation &
 		running+=($!)
 		run "$top" ./test/docs &
 		running+=($!)
