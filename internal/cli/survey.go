@@ -49,6 +49,9 @@ func newTree(o *options) *cobra.Command {
 			if err != nil {
 				return nil, err
 			}
+			if n, ok := f.NodeOf(f.Subject.Name); ok && f.Subject.Kind == facts.KindNode && !n.State.Found {
+				g.OnNode(ctx, n.Name, &f.Filling)
+			}
 			root := tree.Of(f)
 			r := listed("Tree", []tree.Branch{root}, 0, func(w io.Writer) { writeBranch(w, &root, "", "") })
 			r.names = branchRefs(nil, root)

@@ -20,6 +20,10 @@ import (
 // coalesced is how long changes are collected before the report is made again.
 const coalesced = 300 * time.Millisecond
 
+// aged is how long a report is kept without a change. Time alone changes some verdicts: a Lease that is not renewed
+// any more has ended after a while.
+const aged = 15 * time.Second
+
 // watchable gives a command the flag --watch.
 func (o *options) watchable(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "after the report, make it again whenever something changes")
@@ -72,13 +76,17 @@ func (o *options) follow(cmd *cobra.Command, run reporting, args []string) error
 	return f.loop(ctx)
 }
 
-// loop reports after changes.
+// loop reports after changes, and after some time without any.
 func (f *following) loop(ctx context.Context) error {
 	for {
+		old := time.NewTimer(aged)
 		select {
 		case <-ctx.Done():
+			old.Stop()
 			return f.end(ctx)
 		case <-f.live.Changed():
+			old.Stop()
+		case <-old.C:
 		}
 		collect := time.NewTimer(coalesced)
 		select {

@@ -41,6 +41,8 @@ type Cluster struct {
 	Drivers     List[storagev1.CSIDriver]
 	CSINodes    List[storagev1.CSINode]
 	Attachments List[storagev1.VolumeAttachment]
+	// Missing are Secrets and ConfigMaps that events name as not found, with the error of their read; nil if they exist.
+	Missing map[facts.Ref]error
 
 	// Hawser's kinds are empty where it is not installed.
 	Intents  List[volumesv1alpha1.VolumeAttachmentIntent]

@@ -124,6 +124,7 @@ func Examine(c *Cluster, now time.Time) *Report {
 		}
 		k.run(x)
 	}
+	x.oneDriver()
 	r.Findings, r.New = append(r.Findings, x.findings()...), x.waitShortly
 	for _, kind := range c.kinds() {
 		if err := x.errs[kind]; err != nil && !facts.NoKind(err) {

@@ -48,7 +48,7 @@ func TestAHealthyClusterHasNoFinding(t *testing.T) {
 var instead = map[string][]string{"an intent uses it": {"HWS633"}, "another driver is full": {"HWS405"},
 	"its node is dead": {"HWS710"}, "all are confirmed": {"HWS411"}, "there was no restore": {"HWS411"},
 	"no agent ever reported": {"HWS411"}, "it is excused": {"HWS411"}, "the machine is off": {"HWS411"},
-	"other nodes": {"HWS705"}}
+	"other nodes": {"HWS705"}, "it is not Ready": {"HWS710"}}
 
 func TestEachFaultIsFoundAndNothingElse(t *testing.T) {
 	for _, s := range slices.Concat(situations, hawserSituations) {
@@ -148,9 +148,9 @@ func TestPodsThatWaitForADeadNodeAreShownWithIt(t *testing.T) {
 
 func TestTheWorstIsFirst(t *testing.T) {
 	w := newWorld()
-	w.csiNode("node-a").Spec.Drivers[0].Allocatable.Count = ptr.To[int32](1)
+	full(w)
 	taint(w, "node-a")
-	_, pv := w.addVolume("old", "pv-2", "handle-2")
+	_, pv := w.addVolume("old", "pv-3", "handle-3")
 	pv.Status.Phase = corev1.VolumeFailed
 	pod := w.addWaiting("web-2", "node-b", "data")
 	w.event(pod.UID, "Pod", "FailedAttachVolume", `Multi-Attach error for volume "pv-1"`)
@@ -173,7 +173,7 @@ func TestCommandsOfFindingsArePossible(t *testing.T) {
 		}
 	}
 	w = newWorld()
-	w.csiNode("node-a").Spec.Drivers[0].Allocatable.Count = ptr.To[int32](1)
+	full(w)
 	if run := Examine(w.Cluster, noon).Findings[0].Run; len(run) != 1 || strings.Contains(run[0], "vai") {
 		t.Errorf("commands %q without Hawser, want the CSINode alone, and no intents", run)
 	}
@@ -191,7 +191,7 @@ func TestOneNamespaceIsExaminedAlone(t *testing.T) {
 	for namespace, want := range map[string][]string{"": {"HWS208", "HWS626"}, "shop": {"HWS208", "HWS626"}, "other": {}} {
 		w := newWorld()
 		w.Namespace = namespace
-		w.csiNode("node-a").Spec.Drivers[0].Allocatable.Count = ptr.To[int32](1)
+		w.csiNode("node-a").Spec.Drivers[0].Allocatable.Count = ptr.To[int32](0)
 		deleted(w.claim, time.Hour)
 		if namespace == "other" {
 			w.Pods.Items, w.Claims.Items = nil, nil

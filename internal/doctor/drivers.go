@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -111,7 +112,7 @@ func (x *examination) limit(n *storagev1.CSINode, d *storagev1.CSINodeDriver, u 
 		places: map[string]string{"driver": d.Name}}
 	limit := explain.LimitOf(d)
 	switch {
-	case limit != nil && u.volumes.Len() >= int(*limit):
+	case limit != nil && (u.volumes.Len() > int(*limit) || u.volumes.Len() == int(*limit) && x.waitsForRoom(n.Name, u)):
 		f.reason = volumesv1alpha1.ReasonNodeLimitReached
 		f.detail = fmt.Sprintf("%d of %d volumes of driver %s", u.volumes.Len(), *limit, d.Name)
 	case limit != nil || u.attached.Len() == 0:
@@ -129,6 +130,14 @@ func (x *examination) limit(n *storagev1.CSINode, d *storagev1.CSINodeDriver, u 
 		return
 	}
 	x.find(f)
+}
+
+// waitsForRoom reports whether something waits for a volume less on a node. A node that is just full is in order.
+func (x *examination) waitsForRoom(node string, u *use) bool {
+	return u.refused || slices.ContainsFunc(x.intentsOn[node], func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+		attached := meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionAttached)
+		return attached != nil && attached.Reason == volumesv1alpha1.ReasonNodeLimitReached
+	})
 }
 
 // missingDrivers finds nodes that have volumes of a driver that is not registered there.
@@ -225,4 +234,26 @@ func sickStorage(x *examination) {
 			}
 		}
 	}
+}
+
+// oneDriver leaves of a driver that is missing on a node only what waits for it there, with how many volumes need it.
+func (x *examination) oneDriver() {
+	at := map[facts.Ref]int{}
+	for i := range x.found {
+		if x.found[i].Reason == volumesv1alpha1.ReasonDriverNotInstalled {
+			at[x.found[i].Object] = i
+		}
+	}
+	for i := range x.found {
+		f := &x.found[i]
+		first, waits := at[f.Object]
+		if f.Reason == volumesv1alpha1.ReasonDriversMissing && waits {
+			x.found[first].Detail += "; " + f.Detail
+			maps.Copy(x.found[first].namespaces, f.namespaces)
+		}
+	}
+	x.found = slices.DeleteFunc(x.found, func(f Finding) bool {
+		_, waits := at[f.Object]
+		return f.Reason == volumesv1alpha1.ReasonDriversMissing && waits
+	})
 }

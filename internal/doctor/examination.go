@@ -35,7 +35,7 @@ type examination struct {
 func newExamination(c *Cluster, now time.Time) *examination {
 	i := newIndex(c)
 	return &examination{index: i, now: now, once: map[string]bool{}, gatherer: &facts.Gatherer{Reader: newMemory(i),
-		System: c.System, Now: func() time.Time { return now }}}
+		System: c.System, Now: func() time.Time { return now }, OnlyVolumes: true}}
 }
 
 // unread are the kinds among some that could not be read. What the API server does not serve has no objects.

@@ -56,6 +56,9 @@ func (m *memory) Get(_ context.Context, key client.ObjectKey, into client.Object
 	kind := reflect.TypeOf(into).Elem().Name()
 	if _, metadata := into.(*metav1.PartialObjectMetadata); metadata {
 		kind = into.GetObjectKind().GroupVersionKind().Kind
+		if err, read := m.c.Missing[facts.Ref{Kind: kind, Namespace: key.Namespace, Name: key.Name}]; read {
+			return err
+		}
 		return apierrors.NewMethodNotSupported(schema.GroupResource{Resource: kind}, "get") // it was not listed
 	}
 	resource := schema.GroupResource{Resource: kind}

@@ -45,12 +45,13 @@ func taintedNodes(x *examination) {
 	}
 }
 
-// deadNodes finds nodes that are not Ready, have volumes, and have no taint that would release them.
+// deadNodes finds nodes that are not Ready and have volumes. One with the taint that releases them stays in the list
+// until the last of them is detached.
 func deadNodes(x *examination) {
 	for _, node := range x.c.Nodes.Items {
 		condition := explain.NodeReady(node)
 		namespaces, volumes := x.volumesOn(node.Name)
-		if ready(node) || handshake.OutOfService(node) != nil || volumes == 0 ||
+		if ready(node) || volumes == 0 ||
 			!x.old(condition.LastTransitionTime.Time, nodeDead) {
 			continue
 		}

@@ -13,6 +13,10 @@ import (
 	"time"
 
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/hawser-io/hawser/internal/explain/facts"
 )
 
 // refuse adds a pod that waits for a volume whose attach fails.
@@ -43,7 +47,7 @@ func TestOnlyWhatHasOneCauseIsOneFinding(t *testing.T) {
 			w.refuse(2, "node-a", fmt.Sprintf(access, "node-a", "handle-2"))
 			w.csiNode("node-b").Spec.Drivers = nil
 			w.refuse(3, "node-b", "CSINode node-b does not contain driver "+driver)
-		}, []string{"HWS202 1", "HWS209 1", "HWS405 1"}},
+		}, []string{"HWS202 1", "HWS209 1"}},
 		"two objects that are missing": {func(w *world) {
 			for i, secret := range []string{"keys", "keys", "users"} {
 				pod := w.addWaiting(fmt.Sprint("pod-", i), "node-a", "data")
@@ -70,6 +74,27 @@ func TestOnlyWhatHasOneCauseIsOneFinding(t *testing.T) {
 		slices.Sort(got)
 		if !slices.Equal(got, tt.want) {
 			t.Errorf("%s: %s, want %s", name, strings.Join(got, ", "), strings.Join(tt.want, ", "))
+		}
+	}
+}
+
+// A pod waits for its kubelet only, once the object exists.
+func TestAnObjectThatExistsByNowIsNotMissing(t *testing.T) {
+	for name, tt := range map[string]struct {
+		err  error
+		want []string
+	}{
+		"it exists":          {nil, []string{}},
+		"it does not":        {apierrors.NewNotFound(schema.GroupResource{}, "keys"), []string{"HWS610"}},
+		"it may not be read": {apierrors.NewForbidden(schema.GroupResource{}, "keys", nil), []string{"HWS610"}},
+	} {
+		w := newWorld()
+		pod := w.addWaiting("web-2", "node-a", "data")
+		pod.CreationTimestamp = ago(3 * time.Minute)
+		w.event(pod.UID, "Pod", "FailedMount", `MountVolume.SetUp failed: secret "keys" not found`)
+		w.Missing = map[facts.Ref]error{{Kind: facts.KindSecret, Namespace: pod.Namespace, Name: "keys"}: tt.err}
+		if got := codesOf(Examine(w.Cluster, noon)); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: found %v, want %v", name, got, tt.want)
 		}
 	}
 }

@@ -72,6 +72,15 @@ func (w *world) inUse(node string) {
 		corev1.UniqueVolumeName(volume.UniqueName(driver, "handle-1"))}
 }
 
+// full lets node-a have as many volumes as it can take, with one that its driver refuses for that.
+func full(w *world) {
+	w.csiNode("node-a").Spec.Drivers[0].Allocatable.Count = ptr.To[int32](2)
+	w.addVolume("more", "pv-2", "handle-2")
+	w.addPod("more", "node-a", "more")
+	va := w.addAttachment("pv-2", "handle-2", "node-a")
+	va.Status = storagev1.VolumeAttachmentStatus{AttachError: &storagev1.VolumeError{ErrorCode: ptr.To[int32](8)}}
+}
+
 var situations = []situation{
 	{"an attachment that nothing uses", Notice, "HWS921", func(w *world) { noPod(w); w.unused(time.Hour) },
 		map[string]func(*world){
@@ -160,9 +169,13 @@ var situations = []situation{
 		map[string]func(*world){
 			"it is Ready":          func(w *world) { notReady(w, "node-a", corev1.ConditionTrue, time.Hour) },
 			"it died a moment ago": func(w *world) { notReady(w, "node-a", corev1.ConditionUnknown, 5*time.Minute) },
-			"it has the taint":     func(w *world) { taint(w, "node-a") },
+			"it has released them": func(w *world) { taint(w, "node-a"); noPod(w); w.Attachments.Items = nil },
 			"it has no volumes":    func(w *world) { noPod(w); w.Attachments.Items = nil },
 		}, "attached volumes: 1"},
+	{"a dead node that is out of service and has volumes still", Outage, "HWS710", func(w *world) {
+		notReady(w, "node-a", corev1.ConditionUnknown, time.Hour)
+		taint(w, "node-a")
+	}, nil, "attached volumes: 1"},
 	{"a node that is not Ready", Outage, "HWS709",
 		func(w *world) { notReady(w, "node-a", corev1.ConditionFalse, time.Hour) }, nil, "attached volumes: 1"},
 	{"a taint on a Ready node", Danger, "HWS927", func(w *world) { taint(w, "node-a") }, map[string]func(*world){
@@ -172,12 +185,13 @@ var situations = []situation{
 	}, "attached volumes: 1"},
 	{"a taint on a Ready node without volumes", Risk, "HWS927", func(w *world) { taint(w, "node-b") }, nil,
 		"attached volumes: 0"},
-	{"a full node", Risk, "HWS208", func(w *world) {
-		w.csiNode("node-a").Spec.Drivers[0].Allocatable.Count = ptr.To[int32](1)
-	}, map[string]func(*world){"there is room": func(w *world) {
+	{"a full node", Risk, "HWS208", full, map[string]func(*world){"there is room": func(w *world) {
+		w.csiNode("node-a").Spec.Drivers[0].Allocatable.Count = ptr.To[int32](3)
+	}, "nothing waits": func(w *world) {
 		w.csiNode("node-a").Spec.Drivers[0].Allocatable.Count = ptr.To[int32](2)
+		w.Attachments.Items[1].Status = storagev1.VolumeAttachmentStatus{Attached: true}
 	}, "another driver is full": func(w *world) { w.csiNode("node-a").Spec.Drivers[0].Name = "other" }},
-		"1 of 1 volumes of driver disk.example.com"},
+		"2 of 2 volumes of driver disk.example.com"},
 	{"a limit that one node does not know", Risk, "HWS928", func(w *world) {
 		w.csiNode("node-a").Spec.Drivers[0].Allocatable = nil
 	}, map[string]func(*world){"no node knows one": func(w *world) {

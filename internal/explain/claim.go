@@ -220,7 +220,7 @@ func (w *claims) pendingClaim(v *facts.Volume, claim *corev1.PersistentVolumeCla
 	if v.ClaimEvents.Err != nil {
 		w.unreadable(facts.Ref{Kind: "Event", Namespace: ref.Namespace, Name: ref.Name}, v.ClaimEvents.Err)
 	}
-	if v.Class.Asked() {
+	if v.Class.Asked() && claim.Spec.VolumeName == "" { // a claim that names its volume needs no class
 		w.under(func() { w.class(v) })
 		if facts.Absent(v.Class.Err) {
 			return

@@ -146,3 +146,15 @@ func claimReason(e facts.Event) string {
 		return ""
 	}
 }
+
+// damaged is what mount, fsck and the kernel report of a filesystem that may be damaged.
+var damaged = regexp.MustCompile(`(?i)superblock|fsck|structure needs cleaning|corrupt|bad magic|journal`)
+
+// warned is a warning about the data of a filesystem that cannot be mounted and may be damaged; empty for all else.
+func warned(a about) string {
+	if a.reason != catalog.MountFailed && a.reason != volumesv1alpha1.ReasonStageFailed || !damaged.MatchString(a.detail) {
+		return ""
+	}
+	return " If the filesystem is damaged, its data is at risk: first take a snapshot or a copy of the volume, and try " +
+		"fsck on that. Run it on the volume only while no node has it mounted, and never format it."
+}

@@ -231,6 +231,7 @@ func (b *builder) find(a about) {
 	finding := Finding{Code: e.Code, Reason: a.reason, Level: cmp.Or(a.level, e.Level), Says: cmp.Or(a.says, e.Says),
 		Detail: a.detail, Object: a.object, Since: timeOf(a.since), Acts: e.Acts, Way: e.Way, Run: b.commands(e, places),
 		URL: e.URL(), depth: max(a.depth, e.Depth)}
+	finding.Way += b.ended(finding.Run, places[e.Off]) + warned(a)
 	if rank(finding.Level) < rank(catalog.Waiting) {
 		if finding.Level == catalog.Note {
 			b.report.Notes = add(b.report.Notes, finding)

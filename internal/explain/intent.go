@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -227,7 +228,8 @@ func timedOut(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
 
 func (w *walk) intentPlaces(v *facts.Volume) map[string]string {
 	intent := v.Intent.Value
-	places := map[string]string{"node": intent.Spec.NodeName, "volume": intent.Status.VolumeName, "driver": v.Driver,
+	places := map[string]string{"node": intent.Spec.NodeName, "driver": v.Driver,
+		"volume":     cmp.Or(intent.Status.VolumeName, v.Volume.Ref.Name),
 		"attachment": v.Attachment.Ref.Name}
 	if source := intent.Spec.Volume.PersistentVolumeClaim; source != nil {
 		places["claim"] = source.ClaimName

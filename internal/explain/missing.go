@@ -8,8 +8,10 @@ package explain
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/hawser-io/hawser/internal/explain/catalog"
@@ -90,4 +92,30 @@ func LimitOf(d *storagev1.CSINodeDriver) *int32 {
 		return nil
 	}
 	return d.Allocatable.Count
+}
+
+// ended names the pods that an advised out-of-service taint ends on a node; empty if none is advised, or if they are
+// not known.
+func (b *builder) ended(commands []string, node string) string {
+	advised := slices.ContainsFunc(commands, func(c string) bool { return strings.Contains(c, "out-of-service=") })
+	n, known := b.f.NodeOf(node)
+	if !advised || !known {
+		return ""
+	}
+	var names []string
+	for i := range n.Pods.Items {
+		if pod := &n.Pods.Items[i]; !facts.Ended(pod) && !slices.ContainsFunc(pod.Spec.Tolerations, tolerates) {
+			names = append(names, pod.Namespace+"/"+pod.Name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" Pods that it ends: %d, %s.", len(names), shortList(names))
+}
+
+// tolerates reports whether a pod may stay on a node that is out of service.
+func tolerates(t corev1.Toleration) bool {
+	return (t.Effect == "" || t.Effect == corev1.TaintEffectNoExecute) && t.TolerationSeconds == nil &&
+		(t.Key == "" && t.Operator == corev1.TolerationOpExists || t.Key == corev1.TaintNodeOutOfService)
 }

@@ -7,6 +7,7 @@ package explain
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,6 +32,9 @@ func ResizeFailure(claim *corev1.PersistentVolumeClaim) string {
 	return catalog.ResizeFailed
 }
 
+// conflict is what the API server answers to a write of an object that has changed meanwhile.
+const conflict = "please apply your changes to the latest version"
+
 // ResizeError is why the expansion of a claim fails, and since when; empty if it does not fail. Resizers before 2.0 set
 // no condition, so that only their event has the error. The newest event about the outcome counts.
 func ResizeError(claim *corev1.PersistentVolumeClaim, events []facts.Event) (string, time.Time) {
@@ -43,6 +47,9 @@ func ResizeError(claim *corev1.PersistentVolumeClaim, events []facts.Event) (str
 	for i := len(events) - 1; i >= 0; i-- {
 		switch e := events[i]; e.Reason {
 		case "VolumeResizeFailed":
+			if strings.Contains(e.Message, conflict) {
+				continue // the resizer writes again at once
+			}
 			return repeated(e), e.First
 		case "VolumeResizeSuccessful", "FileSystemResizeRequired", "FileSystemResizeSuccessful":
 			return "", time.Time{}

@@ -16,6 +16,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -59,6 +60,7 @@ func Cluster(ctx context.Context, r facts.Reader, namespace, system string) (*do
 		c.Policies, c.PoliciesErr = installedPolicies.missing(c)
 	}
 	readEvents(ctx, r, c)
+	readMissing(ctx, r, c)
 	return c, ctx.Err()
 }
 
@@ -97,4 +99,26 @@ func readEvents(ctx context.Context, r client.Reader, c *doctor.Cluster) {
 
 func selected(text string) client.ListOption {
 	return client.MatchingFieldsSelector{Selector: fields.ParseSelectorOrDie(text)}
+}
+
+// mostMissing is how many Secrets and ConfigMaps are read.
+const mostMissing = 20
+
+// readMissing reads whether the Secrets and ConfigMaps exist by now that events of waiting pods name as not found. It
+// reads their metadata alone.
+func readMissing(ctx context.Context, r client.Reader, c *doctor.Cluster) {
+	waits := map[types.UID]bool{}
+	for _, pod := range c.Pods.Items {
+		waits[pod.UID] = !explain.PodSettled(pod)
+	}
+	c.Missing = map[facts.Ref]error{}
+	for _, e := range c.Events.Items {
+		ref, ok := facts.NotFoundIn(e.Message, e.InvolvedObject.Namespace)
+		if _, known := c.Missing[ref]; !ok || known || !waits[e.InvolvedObject.UID] || len(c.Missing) == mostMissing {
+			continue
+		}
+		object := &metav1.PartialObjectMetadata{}
+		object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(ref.Kind))
+		c.Missing[ref] = r.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, object)
+	}
 }

@@ -25,6 +25,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -55,8 +56,16 @@ func (s *server) Attachments(context.Context) ([]facts.Attachment, error) {
 	return nil, errors.New("the attachments are a list")
 }
 
-func (s *server) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
-	return errors.New("nothing is read one by one")
+// Get knows the Secret that is named created.
+func (s *server) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	if _, metadata := into.(*metav1.PartialObjectMetadata); !metadata {
+		return errors.New("nothing but metadata is read one by one")
+	}
+	s.read["metadata of "+key.Name]++
+	if key.Name == "created" {
+		return nil
+	}
+	return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
 }
 
 func (s *server) List(_ context.Context, into client.ObjectList, options ...client.ListOption) error {
@@ -132,6 +141,28 @@ func TestEventsAreReadOnlyIfSomethingWaits(t *testing.T) {
 		if got := s.read["*v1.EventList"]; got != want {
 			t.Errorf("with a pod that is %s events are read %d times, want %d", phase, got, want)
 		}
+	}
+}
+
+func TestWhatAKubeletHasNotFoundIsReadOnceForPodsThatWait(t *testing.T) {
+	s := newServer()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "waits", Name: "web", Namespace: "shop"},
+		Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "v"}}}, Status: corev1.PodStatus{Phase: corev1.PodPending}}
+	s.objects["*v1.PodList"] = []client.Object{pod}
+	event := func(uid types.UID, secret string) client.Object {
+		return &corev1.Event{InvolvedObject: corev1.ObjectReference{UID: uid, Namespace: "shop"}, Reason: "FailedMount",
+			Message: fmt.Sprintf("MountVolume.SetUp failed: secret %q not found", secret)}
+	}
+	s.objects["*v1.EventList"] = []client.Object{event("waits", "created"), event("waits", "created"),
+		event("waits", "absent"), event("gone", "of-another-pod")}
+	c, err := Cluster(t.Context(), s, "", "hawser-system")
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := func(name string) facts.Ref { return facts.Ref{Kind: facts.KindSecret, Namespace: "shop", Name: name} }
+	if exists, read := c.Missing[secret("created")]; len(c.Missing) != 2 || !read || exists != nil ||
+		!apierrors.IsNotFound(c.Missing[secret("absent")]) || s.read["metadata of created"] != 1 {
+		t.Errorf("missing %v, requests %v; want the two Secrets of the pod that waits, each read once", c.Missing, s.read)
 	}
 }
 

@@ -5,19 +5,19 @@ SPDX-License-Identifier: Apache-2.0
 
 package catalog
 
-import "strings"
+import "cmp"
 
 // Installation is Hawser itself: Gone in a cluster without it.
 const Installation = "Hawser itself"
 
-// absent has what sentences name of Hawser, and what they have in a cluster without it.
-var absent = strings.NewReplacer(
-	"pods and intents", "pods", "intents and pods", "pods", "No pod and no intent", "No pod", "no pod and no intent",
-	"no pod", "pod or an intent", "pod", "pod or intent", "pod", "intent or the pod", "pod", "intent or pod", "pod",
-)
-
-// withoutHawser is the entry in a cluster in which Kubernetes does what Hawser would do.
+// withoutHawser is the entry in a cluster in which Kubernetes does what Hawser would do, and which has no intents.
 func (e Entry) withoutHawser() Entry {
-	e.Says, e.Way = absent.Replace(e.Says), absent.Replace(e.Way)
+	e.Says, e.Way = cmp.Or(e.SaysAlone, e.Says), cmp.Or(e.WayAlone, e.Way)
+	switch e.Acts {
+	case Author:
+		e.Acts = PodAuthor
+	case Holder:
+		e.Acts = PodHolder
+	}
 	return e
 }

@@ -55,7 +55,8 @@ type States map[string]State
 type Instead struct {
 	Object string
 	State  State
-	Way    string
+	// Way, and that of a cluster without Hawser where it differs.
+	Way, WayAlone string
 	// Acts and Run replace those of the entry, if they are set.
 	Acts Actor
 	Run  []string
@@ -67,7 +68,9 @@ var released = Instead{Object: "vai {intent}", State: Deleting, Acts: Hawser,
 
 // letGo is for a volume that another intent has.
 var letGo = Instead{Object: Holders, State: Deleting,
-	Way: "The pods and intents that hold it are being deleted already. If it lasts, see what their node waits for."}
+	Way: "The pods and intents that hold it are being deleted already. If it lasts, see what their node waits " +
+		"for.",
+	WayAlone: "The pods that hold it are being deleted already. If it lasts, see what their node waits for."}
 
 // kept is for what an intent began with and cannot get back: a claim or volume of the same name is another one.
 var kept = Instead{Object: "vai {intent}", State: Pinned, Acts: Author,
@@ -97,21 +100,21 @@ func (e Entry) For(states States) Entry {
 			break
 		}
 	}
+	if states[Installation] == Gone {
+		e = e.withoutHawser()
+	}
 	if e.Off != "" {
 		e = e.off(states["node {"+e.Off+"}"], states[Installation] != Gone)
 	}
 	if e.Data {
 		e = e.keeping(states[Retain])
 	}
-	if states[Installation] == Gone {
-		e = e.withoutHawser()
-	}
 	e.Run = slices.DeleteFunc(slices.Clone(e.Run), func(command string) bool { return !possible(command, states) })
 	return e
 }
 
 func (e Entry) replaced(i Instead) Entry {
-	e.Way = i.Way
+	e.Way, e.WayAlone = i.Way, i.WayAlone
 	if i.Acts != NoActor {
 		e.Acts = i.Acts
 	}
@@ -138,8 +141,10 @@ func (e Entry) off(node State, installed bool) Entry {
 			"and set it again."
 		e.Run = append(slices.Clone(e.Run), "kubectl taint node {"+e.Off+"} node.kubernetes.io/out-of-service-")
 	default:
-		e.Way += " If the machine is off, set the taint; see docs/operate.md, \"A node that is dead\"."
-		e.Run = append(slices.Clone(e.Run), "kubectl taint node {"+e.Off+"} node.kubernetes.io/out-of-service=down:NoExecute"+
+		e.Way += " If the machine is off, set the taint, which also ends all pods of the node that do not tolerate it: " +
+			"docs/operate.md, \"A node that is dead\"."
+		e.Run = append(slices.Clone(e.Run), "kubectl get pods -A -o wide --field-selector spec.nodeName={"+e.Off+"}"+
+			"   # what the taint ends", "kubectl taint node {"+e.Off+"} node.kubernetes.io/out-of-service=down:NoExecute"+
 			"   # only if the machine is off")
 	}
 	return e

@@ -52,11 +52,14 @@ const (
 	Driver  Actor = "the CSI driver"
 	Author  Actor = "the author of the intent, claim or pod"
 	Holder  Actor = "the author of the pod or intent that holds the volume"
-	Storage Actor = "the administrator of the driver or the volume"
-	OnNode  Actor = "the administrator of the node"
-	Cluster Actor = "a cluster administrator"
-	User    Actor = "the author of what uses the volume, or the administrator of the node"
-	Writer  Actor = "the program that wrote the condition or the event"
+	// PodAuthor and PodHolder are Author and Holder in a cluster without Hawser.
+	PodAuthor Actor = "the author of the claim or pod"
+	PodHolder Actor = "the author of the pod that holds the volume"
+	Storage   Actor = "the administrator of the driver or the volume"
+	OnNode    Actor = "the administrator of the node"
+	Cluster   Actor = "a cluster administrator"
+	User      Actor = "the author of what uses the volume, or the administrator of the node"
+	Writer    Actor = "the program that wrote the condition or the event"
 )
 
 // Entry describes one kind of finding.
@@ -74,6 +77,8 @@ type Entry struct {
 	Acts Actor
 	// Way is the way out; empty where none is necessary.
 	Way string
+	// SaysAlone and WayAlone are those of a cluster without Hawser, where they differ.
+	SaysAlone, WayAlone string
 	// Run are commands with places such as {node}.
 	Run []string
 	// Off is the place of a node, "node" or "holder", that may be declared to be off. For adds how.

@@ -30,7 +30,8 @@ const showAttachment = "kubectl get volumeattachment {attachment} -o yaml"
 // cluster are what `kubectl hawser doctor` finds, beside what other entries describe.
 var cluster = []Entry{
 	{Code: "HWS921", Reason: AttachmentUnused, Level: Problem, Depth: Root, Acts: Cluster,
-		Says: "The volume is attached to the node, and no pod and no intent uses it there.",
+		Says:      "The volume is attached to the node, and no pod and no intent uses it there.",
+		SaysAlone: "The volume is attached to the node, and no pod uses it there.",
 		Way: "The attach/detach controller detaches it within seconds, as a rule. See that it runs. If it does not know " +
 			"the attachment, delete it.",
 		Run: []string{showAttachment,

@@ -19,7 +19,7 @@ const managerYAML = "kubectl get volumemanager cluster -o yaml"
 
 // manager are the reasons of a VolumeManager.
 var manager = []Entry{
-	{Code: "HWS501", Reason: volumesv1alpha1.ReasonManagerNotReady, Level: Problem, Depth: Root, Acts: Cluster,
+	{Code: "HWS501", Reason: volumesv1alpha1.ReasonManagerNotReady, Level: Problem, Depth: Direct, Acts: Cluster,
 		Says: "No manager is ready, so nothing is attached or detached.",
 		Way:  "The readiness of the manager names the cause.",
 		Run:  []string{"kubectl get pods -n {system} -l app.kubernetes.io/component=manager"}},

@@ -7,6 +7,7 @@ package facts
 
 import (
 	"context"
+	"slices"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -42,7 +43,17 @@ func (g *Gatherer) node(ctx context.Context, name string) {
 		n.State = get[volumesv1alpha1.NodeVolumeState](ctx, g, KindState, "", name)
 		n.Lease = get[coordinationv1.Lease](ctx, g, KindLease, g.System, volumesv1alpha1.AgentLeasePrefix+name)
 	}
+	if n.Node.Found && !isReady(n.Node.Value) && !g.OnlyVolumes {
+		pods, err := list[corev1.PodList](ctx, g, "pods on "+name, client.MatchingFields{"spec.nodeName": name})
+		n.Pods = List[corev1.Pod]{Items: pods.Items, Err: err}
+	}
 	g.facts.Nodes = append(g.facts.Nodes, n)
+}
+
+func isReady(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
 }
 
 // claim reads a claim, and what it waits for while it is not bound.

@@ -126,6 +126,8 @@ type Node struct {
 	CSINode Object[*storagev1.CSINode]
 	State   Object[*volumesv1alpha1.NodeVolumeState]
 	Lease   Object[*coordinationv1.Lease]
+	// Pods on a Node that is not Ready: what its out-of-service taint would end.
+	Pods List[corev1.Pod]
 }
 
 // Facts about one subject.

@@ -14,7 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Filling is what takes the room for volumes on the only node that a pod may use.
+// Filling is what takes the room for volumes on the only node that a pod may use, or on the subject if that is a node
+// without a node state.
 type Filling struct {
 	// Attachments to the node.
 	Attachments List[Attachment]
@@ -35,7 +36,11 @@ func (g *Gatherer) filling(ctx context.Context, pod *corev1.Pod) {
 	if node == "" || pod.Spec.NodeName != "" || !full {
 		return
 	}
-	f := &g.facts.Filling
+	g.OnNode(ctx, node, &g.facts.Filling)
+}
+
+// OnNode reads the attachments to a node, their PersistentVolumes, and the pods of the node.
+func (g *Gatherer) OnNode(ctx context.Context, node string, f *Filling) {
 	g.progress("attachments to " + node)
 	var names []string
 	all, err := g.attachments(ctx)
@@ -58,6 +63,15 @@ func (f *Filling) UsersOf(driver string) []string {
 			claims[claim] = true
 		}
 	}
+	return f.users(claims)
+}
+
+// UsersOfVolume are the pods on the node that use a PersistentVolume there, with their namespaces.
+func (f *Filling) UsersOfVolume(name string) []string {
+	return f.users(map[string]bool{ClaimName(f.Persistent[name]): true})
+}
+
+func (f *Filling) users(claims map[string]bool) []string {
 	var names []string
 	for i := range f.Pods.Items {
 		pod := &f.Pods.Items[i]

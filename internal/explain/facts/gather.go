@@ -56,6 +56,8 @@ type Gatherer struct {
 	// System is Hawser's namespace. It is found if it is empty.
 	System string
 	Now    func() time.Time
+	// OnlyVolumes is true if the Reader has no pods but those with volumes.
+	OnlyVolumes bool
 	// Progress is called with what is read next; nil for no progress.
 	Progress func(what string)
 

@@ -17,8 +17,7 @@ func nodeTree(f *facts.Facts) Branch {
 	n, _ := f.NodeOf(f.Subject.Name)
 	root := Branch{Object: f.Subject.String()}
 	if !n.State.Found {
-		root.Text = "no node state"
-		return root
+		return attachedTree(f)
 	}
 	var volumes []string
 	for i := range n.State.Value.Spec.Attachments {
@@ -45,4 +44,35 @@ func nodeTree(f *facts.Facts) Branch {
 		}
 	}
 	return root
+}
+
+// attachedTree shows what is attached to a node without a node state, as in a cluster without Hawser, with its pods.
+func attachedTree(f *facts.Facts) Branch {
+	attached := f.Filling.Attachments.Items
+	root := Branch{Object: f.Subject.String(), Text: fmt.Sprintf("attachments: %d; no node state", len(attached))}
+	if f.Filling.Attachments.Err != nil {
+		root.Text = "no node state, and attachments were not read"
+	}
+	for _, a := range attached {
+		branch := Branch{Object: facts.Ref{Kind: facts.KindAttachment, Name: a.Name}.String(), Text: attachedText(a)}
+		if a.Volume != "" {
+			volume := Branch{Object: facts.Ref{Kind: facts.KindVolume, Name: a.Volume}.String()}
+			if claim := facts.ClaimName(f.Filling.Persistent[a.Volume]); claim != "" {
+				volume.Text = "claim " + claim
+			}
+			for _, pod := range f.Filling.UsersOfVolume(a.Volume) {
+				volume.add(Branch{Object: "Pod " + pod})
+			}
+			branch.add(volume)
+		}
+		root.add(branch)
+	}
+	return root
+}
+
+func attachedText(a facts.Attachment) string {
+	if a.Attached {
+		return "attached, driver " + a.Driver
+	}
+	return "not attached, driver " + a.Driver
 }
