@@ -179,6 +179,10 @@ test-verdict: programs ## Break what pods and claims need in a cluster without H
 	@hack/build-control-plane.sh kubelet containerd containerd-shim-runc-v2 ctr
 	HAWSER_TEST_VERDICT=$(DIR)-verdict go test -v -count=1 -timeout 40m -parallel 12 ./test/verdict
 
+.PHONY: test-advice
+test-advice: programs ## Bring a cluster with Hawser into the situations of the findings, and do what the plugin advises (root, Linux). RUN=Sets runs some.
+	HAWSER_TEST_ADVICE=$(DIR)-advice go test -v -count=1 -timeout 30m -parallel 64 -run '$(RUN)' ./test/advice
+
 .PHONY: test-upgrade
 test-upgrade: control-plane ## Upgrade from FROM (a revision, by default the one before) and back, with volumes in use (root, Linux).
 	@hack/setup-packages.sh --containers

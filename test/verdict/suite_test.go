@@ -31,8 +31,9 @@ import (
 )
 
 const (
-	// Nodes. The first two have nothing wrong. nodeFull can take one volume, nodeBare loses its driver, and nodeDead ends.
-	nodeA, nodeB, nodeFull, nodeBare, nodeDead = "node-a", "node-b", "node-c", "node-d", "node-e"
+	// Nodes. The first two have nothing wrong. nodeFull can take one volume, nodeBare loses its driver, nodeDead ends, and
+	// nodeIll loses its container runtime and its CSINode.
+	nodeA, nodeB, nodeFull, nodeBare, nodeDead, nodeIll = "node-a", "node-b", "node-c", "node-d", "node-e", "node-f"
 
 	namespace, reader = "shop", "reader"
 	class             = "loop"
@@ -78,7 +79,7 @@ func start(ctx context.Context) error {
 		return err
 	}
 	options := system.Options{
-		Dir: os.Getenv(dirVariable), Nodes: []string{nodeA, nodeB, nodeFull, nodeBare, nodeDead}, Out: os.Stdout,
+		Dir: os.Getenv(dirVariable), Nodes: []string{nodeA, nodeB, nodeFull, nodeBare, nodeDead, nodeIll}, Out: os.Stdout,
 		ContainerProgram: program, AttachDetach: true, OnlyUpstream: true,
 		ControllerManagerArgs: []string{"--node-monitor-grace-period=12s"},
 		ArgsOfDriver:          map[string][]string{nodeFull: {"--max-volumes=1"}},

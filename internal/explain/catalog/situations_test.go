@@ -56,7 +56,7 @@ func TestEveryCodeIsTriedInASituation(t *testing.T) {
 // situations is docs/internals/situations.md.
 func situations(t *testing.T) string {
 	t.Helper()
-	reports, tables, suites := reports(t), mentions(t), comparisons(t)
+	reports, tables, suites, obeying := reports(t), mentions(t), comparisons(t), carried(t)
 	var b strings.Builder
 	b.WriteString(strings.ReplaceAll(`# Situations of each finding
 
@@ -66,21 +66,24 @@ Where each code of [the reference](../reference/findings.md) is tried. The page 
 - **Reports** are whole situations as objects in 'internal/cli/testdata', each with the report that is printed.
 - **Tables** are packages with a test that names the code, most of them with one changed object in a healthy chain.
 - **Compared** are suites in which real programs come into the situation by themselves, and the verdict is compared with
-  what is broken there. In 'test/verdict' ([verdicts.md](verdicts.md)), and for some intents in 'test/e2e', the wait
-  then ends by what the finding advises.
+  what is broken there.
+- **Carried out** are suites with real programs that read the advice, do what it advises, and wait until the wait has
+  ended. 'test/advice' ('make test-advice') has a cluster with Hawser, 'test/verdict' ([verdicts.md](verdicts.md)) one
+  without it and with kubelets. Where there is none, the reason is given.
 
 Codes that mean that all is well are left out. 'internal/explain/catalog' itself tries the commands and the ways out of
 all codes with every state of the objects that they name.
 
-| Code | Reason | Reports | Tables | Compared |
-|---|---|---|---|---|
+| Code | Reason | Carried out | Reports | Tables | Compared |
+|---|---|---|---|---|---|
 `, "'", "`"))
 	for _, e := range catalog.All() {
 		if e.Level == catalog.Fine {
 			continue
 		}
-		fmt.Fprintf(&b, "| [%s](../reference/findings.md#%s) | %s | %s | %s | %s |\n", e.Code, strings.ToLower(e.Code),
-			e.Reason, strings.Join(reports[e.Code], ", "), of(tables, e), of(suites, e))
+		fmt.Fprintf(&b, "| [%s](../reference/findings.md#%s) | %s | %s | %s | %s | %s |\n", e.Code,
+			strings.ToLower(e.Code), e.Reason, out(obeying, e.Code), strings.Join(reports[e.Code], ", "),
+			of(tables, e), of(suites, e))
 	}
 	return b.String()
 }

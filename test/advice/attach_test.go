@@ -1,0 +1,207 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package advice
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/test/csiloop/faults"
+)
+
+func singleUser(c *corev1.PersistentVolumeClaim) {
+	c.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}
+}
+
+func onlyAttached(i *intent) { i.Spec.DesiredState = volumesv1alpha1.DesiredAttached }
+
+// attachment is that of a volume; it waits until there is one.
+func (s *story) attachment(pv *corev1.PersistentVolume) *storagev1.VolumeAttachment {
+	s.t.Helper()
+	list := &storagev1.VolumeAttachmentList{}
+	s.must(s.sys.Client.List(s.limited(), list))
+	for i := range list.Items {
+		if name := list.Items[i].Spec.Source.PersistentVolumeName; name != nil && *name == pv.Name {
+			return &list.Items[i]
+		}
+	}
+	s.t.Fatalf("PersistentVolume %s has no attachment", pv.Name)
+	return nil
+}
+
+func attachmentGone(s *story) {
+	s.t.Helper()
+	s.must(s.sys.AwaitAttachmentGone(s.limited(), s.other))
+}
+
+func (s *story) node(name string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+}
+
+// outOfService sets the taint.
+func (s *story) outOfService(node string) {
+	s.t.Helper()
+	s.bash("kubectl taint node " + node + " node.kubernetes.io/out-of-service=down:NoExecute")
+	s.t.Cleanup(func() { s.patch(s.node(node), `{"spec":{"taints":null}}`) })
+}
+
+func TestAttachments(t *testing.T) {
+	play(t, map[string]situation{
+		"a detach that fails": {code: "HWS204", way: "error names the cause",
+			comes: func(s *story) question {
+				pv := s.volume()
+				s.wants(nodeA)
+				s.ready()
+				s.fails(faults.Fault{Method: "ControllerUnpublishVolume", Volume: pv.Spec.CSI.VolumeHandle,
+					Code: codes.Internal, Message: "the storage keeps it"})
+				s.other = s.attachment(pv).Name
+				s.dropped(s.intent)
+				return why("volumeattachment", s.other)
+			}, act: repaired, ends: attachmentGone},
+		"a detach that its node waits for": {code: "HWS416", way: "Bring the attacher back",
+			comes: func(s *story) question {
+				pv := s.volume()
+				s.wants(nodeB)
+				s.ready()
+				s.fails(faults.Fault{Method: "ControllerUnpublishVolume", Volume: pv.Spec.CSI.VolumeHandle,
+					Code: codes.Internal, Message: "the storage keeps it"})
+				s.other = s.attachment(pv).Name
+				s.dropped(s.intent)
+				return why("node", nodeB)
+			}, act: repaired, ends: attachmentGone},
+		"a claim for one user that has another": {code: "HWS207", way: "Delete the other user",
+			comes: func(s *story) question {
+				s.volume(singleUser)
+				s.wantsAs(s.name+"-first", s.name, nodeA)
+				s.ready()
+				return s.wants(nodeA)
+			},
+			act: func(s *story) { s.dropped(s.name + "-first") }, ends: (*story).ready},
+		"a node that is full": {code: "HWS208", way: "Move other volumes away",
+			comes: func(s *story) question {
+				s.volume()
+				s.bound(s.claim(s.name + "-first"))
+				s.wantsAs(s.name+"-first", s.name+"-first", nodeFull)
+				s.ready()
+				return s.wants(nodeFull)
+			},
+			act: func(s *story) { s.dropped(s.name + "-first") }, ends: (*story).ready},
+		"a volume with too many uses": {code: "HWS216", way: "Delete intents of the volume",
+			comes: func(s *story) question {
+				s.volume()
+				for i := range 256 {
+					s.create(intentOf(fmt.Sprintf("%s-%d", s.name, i), s.name, nodeB, onlyAttached))
+				}
+				s.t.Cleanup(func() {
+					for i := range 256 {
+						s.dropped(fmt.Sprintf("%s-%d", s.name, i))
+					}
+				})
+				for i := range 256 {
+					s.pathOf(fmt.Sprintf("%s-%d", s.name, i))
+				}
+				return s.wants(nodeB, onlyAttached)
+			},
+			act: func(s *story) { s.dropped(s.name + "-7") }, ends: (*story).ready},
+		"an attachment of another volume": {code: "HWS716", way: "delete the pods and intents that use that volume",
+			comes: func(s *story) question {
+				first := s.volume()
+				s.wantsAs(s.name+"-first", s.name, nodeA)
+				s.ready()
+				second := s.pv(first.Spec.CSI.VolumeHandle)
+				s.create(second)
+				s.bound(s.claim(s.name+"-second", ofVolume(second.Name)))
+				return s.wantsAs(s.name+"-second", s.name+"-second", nodeA)
+			},
+			act: func(s *story) { s.dropped(s.name + "-first") }, ends: (*story).ready},
+		"a finalizer of another program": {code: "HWS718", way: "leads to the program that removes it",
+			comes: func(s *story) question {
+				pv := s.volume()
+				s.wants(nodeA)
+				s.ready()
+				va := s.attachment(pv)
+				s.other = va.Name
+				s.patch(va, `{"metadata":{"finalizers":["example.com/audit","`+strings.Join(va.Finalizers, `","`)+`"]}}`)
+				s.dropped(s.intent)
+				return why("volumeattachment", s.other)
+			},
+			act: func(s *story) {
+				va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: s.other}}
+				s.patch(va, `{"metadata":{"finalizers":null}}`)
+			}, ends: attachmentGone},
+		"an intent on a node that is out of service": {code: "HWS219",
+			comes: func(s *story) question {
+				s.alone(nodeTainted)
+				s.volume()
+				s.outOfService(nodeTainted)
+				return s.wants(nodeTainted)
+			}, ends: (*story).ready},
+		"a volume that cannot be expanded on the node": {code: "HWS308", way: "error names the cause",
+			comes: func(s *story) question {
+				pv := s.volume(asBlock)
+				q := s.wants(nodeA)
+				s.ready()
+				s.fails(faults.Fault{Method: "NodeExpandVolume", Volume: pv.Spec.CSI.VolumeHandle, Code: codes.Internal,
+					Message: "the device keeps its size"})
+				s.patch(claimOf(s.name), `{"spec":{"resources":{"requests":{"storage":"64Mi"}}}}`)
+				return q
+			}, act: repaired},
+		"a volume that the storage cannot expand": {code: "HWS932", way: "repair what it names",
+			comes: func(s *story) question {
+				pv := s.volume(asBlock)
+				s.wants(nodeA)
+				s.ready()
+				s.fails(faults.Fault{Method: "ControllerExpandVolume", Volume: pv.Spec.CSI.VolumeHandle,
+					Code: codes.ResourceExhausted, Message: "the pool is full"})
+				s.patch(claimOf(s.name), `{"spec":{"resources":{"requests":{"storage":"64Mi"}}}}`)
+				return why("pvc", s.name)
+			}, act: repaired},
+		"a size that the driver refuses": {code: "HWS627", way: "Ask for another size",
+			comes: func(s *story) question {
+				pv := s.volume(asBlock)
+				s.wants(nodeA)
+				s.ready()
+				s.fails(faults.Fault{Method: "ControllerExpandVolume", Volume: pv.Spec.CSI.VolumeHandle,
+					Code: codes.OutOfRange, Message: "this volume has at most 48 MiB"})
+				s.patch(claimOf(s.name), `{"spec":{"resources":{"requests":{"storage":"64Mi"}}}}`)
+				return why("pvc", s.name)
+			},
+			act: func(s *story) {
+				s.end()
+				s.patch(claimOf(s.name), `{"spec":{"resources":{"requests":{"storage":"40Mi"}}}}`)
+			}},
+		"a size that the node refuses": {code: "HWS311", way: "Ask for another size",
+			comes: func(s *story) question {
+				pv := s.volume(asBlock)
+				q := s.wants(nodeA)
+				s.ready()
+				s.fails(faults.Fault{Method: "NodeExpandVolume", Volume: pv.Spec.CSI.VolumeHandle, Code: codes.OutOfRange,
+					Message: "this device has at most 48 MiB"})
+				s.patch(claimOf(s.name), `{"spec":{"resources":{"requests":{"storage":"64Mi"}}}}`)
+				return q
+			},
+			act: func(s *story) {
+				s.end()
+				s.patch(claimOf(s.name), `{"spec":{"resources":{"requests":{"storage":"80Mi"}}}}`)
+			}},
+		"a taint on a node that reports": {code: "HWS427",
+			comes: func(s *story) question {
+				s.alone(nodeTainted)
+				s.volume()
+				s.wants(nodeTainted)
+				s.ready()
+				s.outOfService(nodeTainted)
+				return why("node", nodeTainted)
+			}},
+	})
+}
