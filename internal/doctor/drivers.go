@@ -112,8 +112,11 @@ func (x *examination) limit(n *storagev1.CSINode, d *storagev1.CSINodeDriver, u 
 		places: map[string]string{"driver": d.Name}}
 	limit := explain.LimitOf(d)
 	switch {
-	case limit != nil && (u.volumes.Len() > int(*limit) || u.volumes.Len() == int(*limit) && x.waitsForRoom(n.Name, u)):
+	case limit != nil && u.volumes.Len() >= int(*limit):
 		f.reason = volumesv1alpha1.ReasonNodeLimitReached
+		if u.volumes.Len() == int(*limit) && !x.waitsForRoom(n.Name, u) {
+			f.severity = Notice
+		}
 		f.detail = fmt.Sprintf("%d of %d volumes of driver %s", u.volumes.Len(), *limit, d.Name)
 	case limit != nil || u.attached.Len() == 0:
 		return
@@ -132,7 +135,7 @@ func (x *examination) limit(n *storagev1.CSINode, d *storagev1.CSINodeDriver, u 
 	x.find(f)
 }
 
-// waitsForRoom reports whether something waits for a volume less on a node. A node that is just full is in order.
+// waitsForRoom reports whether something waits for a volume less on a node.
 func (x *examination) waitsForRoom(node string, u *use) bool {
 	return u.refused || slices.ContainsFunc(x.intentsOn[node], func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
 		attached := meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionAttached)

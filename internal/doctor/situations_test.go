@@ -187,11 +187,11 @@ var situations = []situation{
 		"attached volumes: 0"},
 	{"a full node", Risk, "HWS208", full, map[string]func(*world){"there is room": func(w *world) {
 		w.csiNode("node-a").Spec.Drivers[0].Allocatable.Count = ptr.To[int32](3)
-	}, "nothing waits": func(w *world) {
-		w.csiNode("node-a").Spec.Drivers[0].Allocatable.Count = ptr.To[int32](2)
-		w.Attachments.Items[1].Status = storagev1.VolumeAttachmentStatus{Attached: true}
 	}, "another driver is full": func(w *world) { w.csiNode("node-a").Spec.Drivers[0].Name = "other" }},
 		"2 of 2 volumes of driver disk.example.com"},
+	{"a full node for which nothing waits", Notice, "HWS208", func(w *world) {
+		w.csiNode("node-a").Spec.Drivers[0].Allocatable.Count = ptr.To[int32](1)
+	}, nil, "1 of 1 volumes of driver disk.example.com"},
 	{"a limit that one node does not know", Risk, "HWS928", func(w *world) {
 		w.csiNode("node-a").Spec.Drivers[0].Allocatable = nil
 	}, map[string]func(*world){"no node knows one": func(w *world) {
