@@ -80,6 +80,7 @@ plain+='|/test/(alerts|bundle|docs|csiloop/(ledger|loopdev|store)|gitops|images|
 # The programs as a whole. They take longest and wait much, so they run beside the others, without the race detector,
 # which test/e2e, the simulation and the soak have in these programs.
 whole=(./internal/agent ./test/manager)
+
 # The launcher's test builds the launcher, and the end-to-end tests build every program. The cache of go test does not
 # know that, so these always run.
 packages() {
