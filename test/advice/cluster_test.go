@@ -115,7 +115,13 @@ func TestTheWholeCluster(t *testing.T) {
 		"two PersistentVolumes of one handle": {code: "HWS931",
 			way: "Before you delete one, set its reclaim policy to Retain",
 			comes: func(s *story) question {
-				s.handmade(func(*corev1.PersistentVolume) {})
+				// One finding has the volumes of a driver, as far as it names them. Others share handles, too.
+				for _, name := range []string{s.name, s.name + "-again"} {
+					pv := s.pv(s.name)
+					pv.Name, pv.Spec.CSI.Driver = name, "shared.example.com"
+					s.create(pv)
+					s.bound(s.claim(name, ofVolume(name)))
+				}
 				return examine(s.name)
 			},
 			act: func(s *story) { s.remove(claimOf(s.name)); s.remove(s.pv("")) }},
