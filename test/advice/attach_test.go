@@ -96,6 +96,14 @@ func TestAttachments(t *testing.T) {
 				s.dropped(s.intent)
 				return why("node", nodeB)
 			}, act: repaired, ends: attachmentGone},
+		"a volume that another node has": {code: "HWS206", way: "Delete the intent",
+			comes: func(s *story) question {
+				s.volume()
+				s.wantsAs(s.name+"-first", s.name, nodeA)
+				s.ready()
+				return s.wants(nodeB)
+			},
+			act: func(s *story) { s.dropped(s.name + "-first") }, ends: (*story).ready},
 		"a claim for one user that has another": {code: "HWS207", way: "Delete the other user",
 			comes: func(s *story) question {
 				s.volume(singleUser)

@@ -16,7 +16,6 @@ import (
 // obeyed are the suites that carry out what a finding advises, each with how its tests name the code.
 var obeyed = map[string]*regexp.Regexp{
 	"test/advice":  regexp.MustCompile(`(?:\bcode: |\b(?:broken|kept)\()"(HWS\d{3})"`),
-	"test/e2e":     regexp.MustCompile(`(?:\bcode: |\brepaired\()"(HWS\d{3})"`),
 	"test/verdict": regexp.MustCompile(`admin:\s+verdict\{"(HWS\d{3})"|\blater: "(HWS\d{3})"`),
 }
 
