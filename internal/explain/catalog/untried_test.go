@@ -33,7 +33,6 @@ const (
 	health    = "needs a driver that reports the health of its storage"
 	before    = "of a cluster before an installation, which another cluster of the tests would have to be"
 	rollout   = "of the workloads, which need kubelets: internal/operator plays it, and no test carries it out yet"
-	notYet    = "a local cluster can make it, and no test does yet"
 )
 
 // untried are the codes whose advice no test carries out, with the reason.
@@ -55,7 +54,7 @@ var untried = map[string]string{
 	"HWS334": seLinux,
 	"HWS401": works, "HWS402": works, "HWS403": beside, "HWS406": beside, "HWS407": beside,
 	"HWS408": informs, "HWS410": beside,
-	"HWS414": beside, "HWS415": notYet, "HWS417": notYet, "HWS418": beside, "HWS420": beside, "HWS421": beside,
+	"HWS414": beside, "HWS418": beside, "HWS420": beside, "HWS421": beside,
 	"HWS422": "needs a machine that keeps its disk and gets another name: test/manager plays it",
 	"HWS426": informs, "HWS430": works,
 	"HWS431": "the loop driver cannot release under another node ID what it mounted under the first",
