@@ -32,7 +32,6 @@ const (
 	ownDevice = "the loop driver gives a publication for reading a device of its own"
 	health    = "needs a driver that reports the health of its storage"
 	before    = "of a cluster before an installation, which another cluster of the tests would have to be"
-	rollout   = "of the workloads, which need kubelets: internal/operator plays it, and no test carries it out yet"
 )
 
 // untried are the codes whose advice no test carries out, with the reason.
@@ -60,9 +59,6 @@ var untried = map[string]string{
 	"HWS431": "the loop driver cannot release under another node ID what it mounted under the first",
 	"HWS432": health, "HWS434": beside, "HWS435": works,
 	"HWS436": works, "HWS499": version,
-	"HWS501": rollout, "HWS502": rollout, "HWS503": rollout, "HWS504": rollout, "HWS505": rollout, "HWS506": rollout,
-	"HWS509": rollout, "HWS510": rollout, "HWS511": rollout, "HWS512": rollout,
-	"HWS513": rollout, "HWS514": rollout, "HWS515": rollout, "HWS516": rollout, "HWS517": rollout, "HWS518": rollout,
 	"HWS603": beside, "HWS608": works, "HWS611": beside, "HWS612": informs, "HWS628": works,
 	"HWS629": "only provisioners within Kubernetes, which are gone, let a deletion fail for good", "HWS632": informs,
 	"HWS640": informs, "HWS641": informs, "HWS645": beside, "HWS646": beside,
