@@ -181,6 +181,9 @@ test-verdict: programs ## Break what pods and claims need in a cluster without H
 
 .PHONY: test-advice
 test-advice: programs ## Bring a cluster with Hawser into the situations of the findings, and do what the plugin advises (root, Linux). RUN=Sets runs some.
+	@hack/setup-packages.sh --containers
+	@hack/build-control-plane.sh kubelet containerd containerd-shim-runc-v2 ctr
+	$(MAKE) images ARCHITECTURES=$$(go env GOARCH)
 	HAWSER_TEST_ADVICE=$(DIR)-advice go test -v -count=1 -timeout 30m -parallel 64 -run '$(RUN)' ./test/advice
 
 .PHONY: test-upgrade

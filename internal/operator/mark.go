@@ -34,7 +34,7 @@ func (u used) marked() string {
 }
 
 // protect writes what is in use into the marks. If the VolumeManager has none, nothing must be installed; that another
-// object has none is a problem.
+// object has none is a problem. No event shows that what refused the mark has ended, so it is tried again.
 func (r *Reconciler) protect(ctx context.Context, vm *volumesv1alpha1.VolumeManager,
 ) (time.Duration, []condition.Problem, error) {
 	u, err := r.findUsed(ctx, vm)
@@ -49,7 +49,7 @@ func (r *Reconciler) protect(ctx context.Context, vm *volumesv1alpha1.VolumeMana
 		return 0, nil, err
 	}
 	if err := r.mark(ctx, u.marked()); err != nil {
-		return 0, []condition.Problem{{Reason: volumesv1alpha1.ReasonMarkFailed, Message: err.Error()}}, nil
+		return r.Recount, []condition.Problem{{Reason: volumesv1alpha1.ReasonMarkFailed, Message: err.Error()}}, nil
 	}
 	return 0, nil, nil
 }

@@ -55,6 +55,23 @@ func (s *story) outOfService(node string) {
 	s.t.Cleanup(func() { s.patch(s.node(node), `{"spec":{"taints":null}}`) })
 }
 
+// asks changes the size that the story's claim asks for.
+func (s *story) asks(size string) {
+	s.t.Helper()
+	s.patch(claimOf(s.name), `{"spec":{"resources":{"requests":{"storage":"`+size+`"}}}}`)
+}
+
+// cannotGrow has a volume in use grow while the driver refuses a call for that.
+func (s *story) cannotGrow(method string, answer codes.Code, message string) question {
+	s.t.Helper()
+	pv := s.volume(asBlock)
+	q := s.wants(nodeA)
+	s.ready()
+	s.fails(faults.Fault{Method: method, Volume: pv.Spec.CSI.VolumeHandle, Code: answer, Message: message})
+	s.asks("64Mi")
+	return q
+}
+
 func TestAttachments(t *testing.T) {
 	play(t, map[string]situation{
 		"a detach that fails": {code: "HWS204", way: "error names the cause",
@@ -79,6 +96,14 @@ func TestAttachments(t *testing.T) {
 				s.dropped(s.intent)
 				return why("node", nodeB)
 			}, act: repaired, ends: attachmentGone},
+		"a volume that another node has": {code: "HWS206", way: "Delete the intent",
+			comes: func(s *story) question {
+				s.volume()
+				s.wantsAs(s.name+"-first", s.name, nodeA)
+				s.ready()
+				return s.wants(nodeB)
+			},
+			act: func(s *story) { s.dropped(s.name + "-first") }, ends: (*story).ready},
 		"a claim for one user that has another": {code: "HWS207", way: "Delete the other user",
 			comes: func(s *story) question {
 				s.volume(singleUser)
@@ -148,52 +173,24 @@ func TestAttachments(t *testing.T) {
 			}, ends: (*story).ready},
 		"a volume that cannot be expanded on the node": {code: "HWS308", way: "error names the cause",
 			comes: func(s *story) question {
-				pv := s.volume(asBlock)
-				q := s.wants(nodeA)
-				s.ready()
-				s.fails(faults.Fault{Method: "NodeExpandVolume", Volume: pv.Spec.CSI.VolumeHandle, Code: codes.Internal,
-					Message: "the device keeps its size"})
-				s.patch(claimOf(s.name), `{"spec":{"resources":{"requests":{"storage":"64Mi"}}}}`)
-				return q
+				return s.cannotGrow("NodeExpandVolume", codes.Internal, "the device keeps its size")
 			}, act: repaired},
 		"a volume that the storage cannot expand": {code: "HWS932", way: "repair what it names",
 			comes: func(s *story) question {
-				pv := s.volume(asBlock)
-				s.wants(nodeA)
-				s.ready()
-				s.fails(faults.Fault{Method: "ControllerExpandVolume", Volume: pv.Spec.CSI.VolumeHandle,
-					Code: codes.ResourceExhausted, Message: "the pool is full"})
-				s.patch(claimOf(s.name), `{"spec":{"resources":{"requests":{"storage":"64Mi"}}}}`)
+				s.cannotGrow("ControllerExpandVolume", codes.ResourceExhausted, "the pool is full")
 				return why("pvc", s.name)
 			}, act: repaired},
 		"a size that the driver refuses": {code: "HWS627", way: "Ask for another size",
 			comes: func(s *story) question {
-				pv := s.volume(asBlock)
-				s.wants(nodeA)
-				s.ready()
-				s.fails(faults.Fault{Method: "ControllerExpandVolume", Volume: pv.Spec.CSI.VolumeHandle,
-					Code: codes.OutOfRange, Message: "this volume has at most 48 MiB"})
-				s.patch(claimOf(s.name), `{"spec":{"resources":{"requests":{"storage":"64Mi"}}}}`)
+				s.cannotGrow("ControllerExpandVolume", codes.OutOfRange, "this volume has at most 48 MiB")
 				return why("pvc", s.name)
 			},
-			act: func(s *story) {
-				s.end()
-				s.patch(claimOf(s.name), `{"spec":{"resources":{"requests":{"storage":"40Mi"}}}}`)
-			}},
+			act: func(s *story) { s.end(); s.asks("40Mi") }},
 		"a size that the node refuses": {code: "HWS311", way: "Ask for another size",
 			comes: func(s *story) question {
-				pv := s.volume(asBlock)
-				q := s.wants(nodeA)
-				s.ready()
-				s.fails(faults.Fault{Method: "NodeExpandVolume", Volume: pv.Spec.CSI.VolumeHandle, Code: codes.OutOfRange,
-					Message: "this device has at most 48 MiB"})
-				s.patch(claimOf(s.name), `{"spec":{"resources":{"requests":{"storage":"64Mi"}}}}`)
-				return q
+				return s.cannotGrow("NodeExpandVolume", codes.OutOfRange, "this device has at most 48 MiB")
 			},
-			act: func(s *story) {
-				s.end()
-				s.patch(claimOf(s.name), `{"spec":{"resources":{"requests":{"storage":"80Mi"}}}}`)
-			}},
+			act: func(s *story) { s.end(); s.asks("80Mi") }},
 		"a taint on a node that reports": {code: "HWS427",
 			comes: func(s *story) question {
 				s.alone(nodeTainted)

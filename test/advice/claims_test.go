@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/test/csiloop/faults"
 	"github.com/hawser-io/hawser/test/system"
 )
 
@@ -52,8 +54,36 @@ func onLabelled(pv *corev1.PersistentVolume) {
 			{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{nodeB}}}}}}}
 }
 
+// claimAgain deletes the story's claim although it is used, and creates another one of its name.
+func (s *story) claimAgain() {
+	s.t.Helper()
+	claim := claimOf(s.name)
+	s.remove(claim)
+	s.patch(claim, `{"metadata":{"finalizers":null}}`)
+	awaitGone(s, &corev1.PersistentVolumeClaimList{}, claim)
+	s.claim(s.name)
+}
+
 func TestClaimsAndVolumes(t *testing.T) {
 	play(t, map[string]situation{
+		"a claim that does not exist": {code: "HWS101", way: "Create the claim",
+			comes: func(s *story) question { return s.wants(nodeA) },
+			act:   func(s *story) { s.claim(s.name) }, ends: (*story).ready},
+		"a claim that is created again": {code: "HWS106", ends: (*story).isGone,
+			comes: func(s *story) question {
+				pv := s.volume()
+				s.fails(faults.Fault{Method: "ControllerPublishVolume", Volume: pv.Spec.CSI.VolumeHandle, Code: codes.Internal,
+					Message: "it broke"})
+				q := s.wants(nodeA)
+				_, err := s.sys.AwaitIntent(s.limited(), namespace, s.intent,
+					system.HasReason(volumesv1alpha1.ConditionAttached, volumesv1alpha1.ReasonAttachFailed))
+				s.must(err)
+				s.claimAgain()
+				return q
+			}},
+		"a node that does not exist": {code: "HWS117", way: "Correct the name",
+			comes: func(s *story) question { s.volume(); return s.wants("node-z") },
+			act:   func(s *story) { s.again(nodeA) }, ends: (*story).ready},
 		"a claim whose volume does not exist": {code: "HWS107", way: "Create the PersistentVolume again",
 			comes: func(s *story) question {
 				s.claim(s.name, ofVolume(s.name))

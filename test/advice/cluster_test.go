@@ -58,7 +58,11 @@ func TestTheWholeCluster(t *testing.T) {
 		"an attachment of a node that has gone": {code: "HWS923", ends: attachmentGone,
 			comes: func(s *story) question {
 				pv := s.volume()
-				return why("volumeattachment", s.attach(system.DriverName, pv.Name, "node-gone").Name)
+				va := s.attach(system.DriverName, pv.Name, "node-gone")
+				await(s, &storagev1.VolumeAttachmentList{}, va, func(va *storagev1.VolumeAttachment) bool {
+					return va.Status.AttachError != nil // which is no cause
+				})
+				return why("volumeattachment", va.Name)
 			}},
 		"an attachment of a volume that has gone": {code: "HWS924", ends: attachmentGone,
 			way: "Then delete the attachment and remove its finalizers",

@@ -17,6 +17,8 @@ import (
 	"google.golang.org/grpc/codes"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -89,6 +91,23 @@ func silentNode(s *story, node string) {
 	})
 }
 
+// lost takes a volume from a node whose machine seems dead, and which then returns.
+func (s *story) lost(node string, pv *corev1.PersistentVolume) {
+	s.t.Helper()
+	attachment := s.attachment(pv)
+	s.silence(node, true)
+	s.must(s.sys.Kill(system.Agent(node)))
+	silentNode(s, node)
+	s.bash("kubectl taint node " + node + " node.kubernetes.io/out-of-service=down:NoExecute")
+	s.dropped(s.intent)
+	await(s, &storagev1.VolumeAttachmentList{}, attachment, func(va *storagev1.VolumeAttachment) bool {
+		return !va.Status.Attached // it stays until the agent has seen that
+	})
+	s.bash("kubectl taint node " + node + " node.kubernetes.io/out-of-service-")
+	s.silence(node, false)
+	s.must(s.sys.StartAgain(s.limited(), system.Agent(node)))
+}
+
 func TestAgentsAndDrivers(t *testing.T) {
 	play(t, map[string]situation{
 		"a driver that is not on the node": {code: "HWS209", way: "Run the driver's node plugin", act: repaired,
@@ -118,6 +137,35 @@ func TestAgentsAndDrivers(t *testing.T) {
 				s.dropped(s.intent)
 				return why("intent", s.intent)
 			}, act: repaired},
+		"a publication whose intent was removed by force": {code: "HWS415", way: "Create an intent of the same name",
+			comes: func(s *story) question {
+				s.alone(nodeStopped)
+				s.inUse(nodeStopped)
+				s.must(s.sys.StopProcess(s.limited(), system.Agent(nodeStopped)))
+				s.dropped(s.intent)
+				s.patch(intentOf(s.intent, "", ""), `{"metadata":{"finalizers":null}}`)
+				s.isGone()
+				s.must(s.sys.StartAgain(s.limited(), system.Agent(nodeStopped)))
+				return why("node", nodeStopped)
+			},
+			act: func(s *story) { s.wants(nodeStopped); s.ready(); s.release(s.intent) }},
+		"a mount that outlives a forced detach": {code: "HWS417", way: "and unmount the volume there",
+			comes: func(s *story) question {
+				s.alone(nodeDead)
+				s.create(&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "btrfs"}, Provisioner: system.DriverName,
+					Parameters: map[string]string{"csi.storage.k8s.io/fstype": "btrfs"}})
+				pv := s.volume(ofClass("btrfs"), func(c *corev1.PersistentVolumeClaim) {
+					c.Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse("128Mi")
+				})
+				s.wants(nodeDead)
+				s.opens(s.path())
+				s.lost(nodeDead, pv)
+				return why("node", nodeDead)
+			},
+			act: func(s *story) {
+				s.end()
+				s.unmount(filepath.Join(s.sys.Dir, "nodes", nodeDead), "/")
+			}},
 		"a Node whose deletion waits for an intent": {code: "HWS121",
 			comes: func(s *story) question {
 				s.alone(nodeOdd)

@@ -227,15 +227,7 @@ func repaired(s *story) { s.end() }
 // pod creates a pod with a claim, for the scheduler, or on a node.
 func (s *story) pod(name, claim, node string, change ...func(*corev1.Pod)) *corev1.Pod {
 	s.t.Helper()
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name}, Spec: corev1.PodSpec{
-		NodeName: node, EnableServiceLinks: ptr.To(false), AutomountServiceAccountToken: ptr.To(false),
-		Containers: []corev1.Container{{Name: "main", Image: "example.com/none",
-			VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}}},
-		Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}}}
-	for _, c := range change {
-		c(pod)
-	}
+	pod := podOf(s.namespace, name, claim, node, change...)
 	s.create(pod)
 	s.t.Cleanup(func() { s.remove(pod) })
 	return pod

@@ -94,9 +94,12 @@ func (s situation) play(story *story) {
 	t := story.t
 	t.Helper()
 	begin := time.Now()
+	log := func(what string) { t.Logf("%s %s after %.0f s", s.code, what, time.Since(begin).Seconds()) }
 	t.Cleanup(func() { t.Logf("%s ended after %.0f s, failed: %t", s.code, time.Since(begin).Seconds(), t.Failed()) })
 	q := s.comes(story)
+	log("came")
 	found := story.ask(q, "the cause "+s.code, func(r answer) bool { return r.cause(q, s.code) != nil }).cause(q, s.code)
+	log("was found")
 	t.Logf("%v: %s %q\n  way: %s\n  run: %q", q.command, found.Code, found.Detail, found.Way, found.Run)
 	switch {
 	case s.act == nil:

@@ -5,8 +5,9 @@ SPDX-License-Identifier: Apache-2.0
 
 // Package advice brings a cluster with Hawser into the situations of the plugin's findings, reads what
 // `kubectl hawser why` or `doctor` advises, does that, and waits until the wait has ended. The control plane, the
-// scheduler, manager, agents, sidecars and the loop driver are real. Nodes have no kubelet. `make test-advice` runs it.
-// docs/internals/situations.md lists the codes.
+// scheduler, manager, agents, sidecars and the loop driver are real. Nodes have no kubelet, except for those of
+// TestTheOperator, which has a cluster of its own. `make test-advice` runs it. docs/internals/situations.md lists the
+// codes.
 package advice
 
 import (
@@ -84,8 +85,9 @@ func start(ctx context.Context) error {
 		Out:   os.Stdout, AttachDetach: true, Machines: true,
 		ControllerManagerArgs: []string{"--node-monitor-grace-period=12s"},
 		AgentArgs:             []string{"--driver-timeout=4s", "--stats-period=5s"},
-		AttacherArgs:          []string{"--retry-interval-max=5s"},
-		ArgsOfDriver:          map[string][]string{nodeFull: {"--max-volumes=1"}},
+		// By its defaults it would send five requests a second, for all situations at once.
+		AttacherArgs: []string{"--retry-interval-max=5s", "--kube-api-qps=1000", "--kube-api-burst=1000"},
+		ArgsOfDriver: map[string][]string{nodeFull: {"--max-volumes=1"}},
 	}
 	if err := system.Open(options).Down(ctx); err != nil {
 		return fmt.Errorf("taking down an earlier run: %w", err)

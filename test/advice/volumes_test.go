@@ -75,6 +75,11 @@ func (s *story) published(name string) string { return s.sys.PublishedPath(nodeA
 
 func TestVolumesOnTheNode(t *testing.T) {
 	play(t, map[string]situation{
+		"an attach that fails": broken("HWS202", "error names the cause", "ControllerPublishVolume", codes.Internal,
+			"it broke"),
+		"a stage that fails": broken("HWS306", "error names the cause", "NodeStageVolume", codes.Internal, "it broke"),
+		"a publish that fails": broken("HWS307", "error names the cause", "NodePublishVolume", codes.Internal,
+			"it broke"),
 		"an unpublish that fails": kept("HWS309", "error names the cause", "NodeUnpublishVolume"),
 		"an unstage that fails":   kept("HWS310", "error names the cause", "NodeUnstageVolume"),
 		"an answer that is none": broken("HWS313", "read the log of the driver's node plugin", "NodeStageVolume",

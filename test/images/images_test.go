@@ -56,7 +56,7 @@ type suite struct {
 func TestHawserRunsFromItsImages(t *testing.T) {
 	s := newSuite(t)
 	s.importImages(t)
-	check(t, s.PlayNetwork(limited(t)))
+	check(t, s.PlayNetwork(limited(t), true))
 	for _, name := range []string{ofIntent, ofPod, ofInline, ofGoneNode, ofRestarts} {
 		s.claim(t, name)
 	}

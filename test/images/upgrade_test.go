@@ -132,7 +132,7 @@ func newUpgrade(t *testing.T) *upgrade {
 	for _, node := range []string{nodeB, goneNode} {
 		check(t, u.ShareKubeletDir(limited(t), node, nodeA))
 	}
-	check(t, u.PlayNetwork(limited(t)))
+	check(t, u.PlayNetwork(limited(t), true))
 	u.kubectl(t, "apply", "-f", filepath.Join("testdata", "recreate.yaml"))
 	u.create(t, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: growing}, Provisioner: system.DriverName,
 		Parameters: map[string]string{"csi.storage.k8s.io/fstype": "xfs"}, AllowVolumeExpansion: ptr.To(true)})

@@ -49,7 +49,7 @@ func installOperator(ctx context.Context, sys *system.System) error {
 			return err
 		}
 	}
-	if err := errors.Join(sys.ShareKubeletDir(ctx, nodeB, nodeA), sys.PlayNetwork(ctx)); err != nil {
+	if err := errors.Join(sys.ShareKubeletDir(ctx, nodeB, nodeA), sys.PlayNetwork(ctx, true)); err != nil {
 		return err
 	}
 	// All agents expect the kubelet's directory at one path. The managers would use the same ports of one node.

@@ -81,9 +81,9 @@ func (s *System) ShareKubeletDir(ctx context.Context, node, other string) error 
 //go:embed network.yaml
 var network string
 
-// PlayNetwork applies what takes the place of scheduler and pod network for the pods of an installation. It waits until
-// the API server has begun. The nodes are node-a and node-b.
-func (s *System) PlayNetwork(ctx context.Context) error {
+// PlayNetwork applies what takes the place of the pod network for the pods of an installation, and of the scheduler if
+// it is to place them. It waits until the API server has begun. The nodes are node-a and node-b.
+func (s *System) PlayNetwork(ctx context.Context, place bool) error {
 	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig())
 	if err != nil {
 		return fmt.Errorf("reading the kubeconfig: %w", err)
@@ -92,8 +92,11 @@ func (s *System) PlayNetwork(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading the address of the API server: %w", err)
 	}
-	file := filepath.Join(s.Dir, "network.yaml")
-	if err := os.WriteFile(file, []byte(strings.ReplaceAll(network, "API_PORT", server.Port())), 0o600); err != nil {
+	file, policy := filepath.Join(s.Dir, "network.yaml"), strings.ReplaceAll(network, "API_PORT", server.Port())
+	if !place {
+		policy = strings.Replace(policy, "nodeName: variables.node,", "", 1)
+	}
+	if err := os.WriteFile(file, []byte(policy), 0o600); err != nil {
 		return err
 	}
 	if _, err := s.Kubectl(ctx, "apply", "-f", file); err != nil {
@@ -105,7 +108,7 @@ func (s *System) PlayNetwork(ctx context.Context) error {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: "probe"},
 				Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "probe", Image: Image}}}}
 			err := s.Client.Create(ctx, pod, client.DryRunAll)
-			return err == nil && pod.Spec.NodeName != "" && pod.Spec.HostNetwork, nil
+			return err == nil && (pod.Spec.NodeName != "") == place && pod.Spec.HostNetwork, nil
 		})
 }
 

@@ -40,13 +40,13 @@ var cluster = []Entry{
 		Says: "No pod uses the volume on the node, and its kubelet reports it as in use: it cannot unmount the volume.",
 		Way:  "The log of the kubelet names the volume and what keeps it. The volume is detached once it is unmounted.",
 		Run:  []string{"kubectl get node {node} -o jsonpath='{.status.volumesInUse}'", agentLog}},
-	{Code: "HWS923", Reason: AttachmentNodeGone, Level: Problem, Depth: Root, Acts: Cluster,
+	{Code: "HWS923", Reason: AttachmentNodeGone, Level: Problem, Depth: Chief, Acts: Cluster,
 		Says: "The node of the attachment does not exist any more.",
 		Way: "Kubernetes detaches its volumes by force some minutes after the Node is gone. If it does not, make sure that " +
 			"the machine is off, and delete the attachment.",
 		Run: []string{showAttachment,
 			"kubectl delete volumeattachment {attachment}   # only if the machine is off"}},
-	{Code: "HWS924", Reason: AttachmentVolumeGone, Level: Problem, Depth: Root, Acts: Storage,
+	{Code: "HWS924", Reason: AttachmentVolumeGone, Level: Problem, Depth: Chief, Acts: Storage,
 		Says: "The PersistentVolume of the attachment does not exist any more. Its attacher needs that to detach the volume.",
 		Way: "See in the storage system whether the volume is attached still, and detach it there. Then delete the " +
 			"attachment and remove its finalizers.",

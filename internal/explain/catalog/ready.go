@@ -118,8 +118,9 @@ var ready = []Entry{
 		Run:  []string{"kubectl get volumeattachment {attachment} -o yaml"}},
 	{Code: "HWS417", Reason: Unprotected, Level: Problem, Depth: Root, Acts: OnNode,
 		Says: "A mount of a volume that was detached by force is left and may still write to the volume.",
-		Way:  "End the use on that node, or switch the machine off.",
-		Run:  []string{"kubectl get nvs {node} -o yaml"}},
+		Way: "End the use on that node and unmount the volume there, which the agent does not do, or switch the machine " +
+			"off.",
+		Run: []string{"kubectl get nvs {node} -o yaml"}},
 	{Code: "HWS418", Reason: VolumeError, Level: Problem, Depth: Direct, Acts: Storage,
 		Says: "The next step of a volume on this node fails.",
 		Run:  []string{"kubectl get nvs {node} -o yaml"}},

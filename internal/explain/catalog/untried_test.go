@@ -16,7 +16,6 @@ import (
 // obeyed are the suites that carry out what a finding advises, each with how its tests name the code.
 var obeyed = map[string]*regexp.Regexp{
 	"test/advice":  regexp.MustCompile(`(?:\bcode: |\b(?:broken|kept)\()"(HWS\d{3})"`),
-	"test/e2e":     regexp.MustCompile(`(?:\bcode: |\brepaired\()"(HWS\d{3})"`),
 	"test/verdict": regexp.MustCompile(`admin:\s+verdict\{"(HWS\d{3})"|\blater: "(HWS\d{3})"`),
 }
 
@@ -33,8 +32,6 @@ const (
 	ownDevice = "the loop driver gives a publication for reading a device of its own"
 	health    = "needs a driver that reports the health of its storage"
 	before    = "of a cluster before an installation, which another cluster of the tests would have to be"
-	rollout   = "of the workloads, which need kubelets: internal/operator plays it, and no test carries it out yet"
-	notYet    = "a local cluster can make it, and no test does yet"
 )
 
 // untried are the codes whose advice no test carries out, with the reason.
@@ -56,15 +53,12 @@ var untried = map[string]string{
 	"HWS334": seLinux,
 	"HWS401": works, "HWS402": works, "HWS403": beside, "HWS406": beside, "HWS407": beside,
 	"HWS408": informs, "HWS410": beside,
-	"HWS414": beside, "HWS415": notYet, "HWS417": notYet, "HWS418": beside, "HWS420": beside, "HWS421": beside,
+	"HWS414": beside, "HWS418": beside, "HWS420": beside, "HWS421": beside,
 	"HWS422": "needs a machine that keeps its disk and gets another name: test/manager plays it",
 	"HWS426": informs, "HWS430": works,
 	"HWS431": "the loop driver cannot release under another node ID what it mounted under the first",
 	"HWS432": health, "HWS434": beside, "HWS435": works,
 	"HWS436": works, "HWS499": version,
-	"HWS501": rollout, "HWS502": rollout, "HWS503": rollout, "HWS504": rollout, "HWS505": rollout, "HWS506": rollout,
-	"HWS509": rollout, "HWS510": rollout, "HWS511": rollout, "HWS512": rollout,
-	"HWS513": rollout, "HWS514": rollout, "HWS515": rollout, "HWS516": rollout, "HWS517": rollout, "HWS518": rollout,
 	"HWS603": beside, "HWS608": works, "HWS611": beside, "HWS612": informs, "HWS628": works,
 	"HWS629": "only provisioners within Kubernetes, which are gone, let a deletion fail for good", "HWS632": informs,
 	"HWS640": informs, "HWS641": informs, "HWS645": beside, "HWS646": beside,
