@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package machine_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -53,11 +54,17 @@ func newNode(t *testing.T) *node {
 func newNodeOf(t *testing.T, agent string) *node {
 	t.Helper()
 	n := &node{t: t, Machine: restored(t), agent: agent}
+	n.begin()
+	return n
+}
+
+// begin makes the machine a node of the cluster.
+func (n *node) begin() {
+	n.t.Helper()
 	lab.disks.Use(n.Name, n.Machine)
 	n.writeKubeconfig()
 	n.listDrivers()
 	n.startPrograms()
-	return n
 }
 
 func (n *node) limited() context.Context {
@@ -150,6 +157,8 @@ func (n *node) fault(f faults.Fault) string {
 type volume struct {
 	*node
 	name string
+	// claim is that of the name if it is empty.
+	claim string
 	// handle is the driver's name for it, of the disk driver also the serial number of its disk.
 	handle string
 }
@@ -194,13 +203,17 @@ func (n *node) newClaim(class, size string) *volume {
 }
 
 // want creates the intent.
-func (v *volume) want() {
+func (v *volume) want(change ...func(*volumesv1alpha1.VolumeAttachmentIntent)) {
 	v.t.Helper()
-	v.ok(lab.sys.Client.Create(v.limited(), &volumesv1alpha1.VolumeAttachmentIntent{
+	intent := &volumesv1alpha1.VolumeAttachmentIntent{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v.name},
 		Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{NodeName: v.Name, Volume: volumesv1alpha1.VolumeSource{
-			PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: v.name}}},
-	}))
+			PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: cmp.Or(v.claim, v.name)}}},
+	}
+	for _, f := range change {
+		f(intent)
+	}
+	v.ok(lab.sys.Client.Create(v.limited(), intent))
 }
 
 // ready waits until the intent is Ready, and returns its path.

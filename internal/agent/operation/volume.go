@@ -311,13 +311,22 @@ func inputs(f plan.Facts, a plan.Step) string {
 	return inputs
 }
 
-// groupInputs name what decides the group of the volume's files.
-func groupInputs(f plan.Facts) string {
-	holder := f.GroupHolder()
-	if holder == nil {
-		return ""
+// otherInputs name what the volume's users decide together: the group and the label of its files.
+func otherInputs(f plan.Facts) string {
+	inputs := labelInputs(f)
+	if holder := f.GroupHolder(); holder != nil {
+		inputs += fmt.Sprintf("/%s/%d", holder.Intent.UID, *f.Group(*holder))
 	}
-	return fmt.Sprintf("/%s/%d", holder.Intent.UID, *f.Group(*holder))
+	return inputs
+}
+
+// labelInputs name what decides the label.
+func labelInputs(f plan.Facts) string {
+	var holder types.UID
+	if u := f.LabelHolder(); u != nil {
+		holder = u.Intent.UID
+	}
+	return fmt.Sprintf("/%s/%s/%s/%t", holder, f.HeldLabel(), f.StageLabel, f.Kubelet != nil)
 }
 
 // Prune drops the failures of what is not planned any more.
