@@ -43,6 +43,8 @@ type node struct {
 	t *testing.T
 	// agent is its program.
 	agent string
+	// domain of SELinux that it runs in; empty for that of the machine's first process.
+	domain string
 }
 
 // newNode starts a machine that begins with the snapshot, its agent and its drivers.
@@ -133,8 +135,12 @@ func (n *node) startAgent() {
 	n.t.Helper()
 	ctx := n.limited()
 	begin := time.Now()
-	n.ok(n.Launch(ctx, "agent", fmt.Sprintf("/run/bin/%s --node-name=%s --root-dir=/var/lib/hawser "+
-		"--kubelet-dir=/var/lib/kubelet --kubeconfig=%s --driver-timeout=%s --stats-period=5s", n.agent, n.Name,
+	program := "/run/bin/" + n.agent
+	if n.domain != "" {
+		program = "runcon -t " + n.domain + " -l s0 " + program
+	}
+	n.ok(n.Launch(ctx, "agent", fmt.Sprintf("%s --node-name=%s --root-dir=/var/lib/hawser "+
+		"--kubelet-dir=/var/lib/kubelet --kubeconfig=%s --driver-timeout=%s --stats-period=5s", program, n.Name,
 		n.kubeconfig(), driverTimeout)))
 	if err := lab.sys.AwaitAgent(ctx, n.Name, begin); err != nil {
 		log, _ := n.Log(ctx, "agent")

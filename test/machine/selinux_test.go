@@ -7,8 +7,10 @@ package machine_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -18,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
-	"github.com/hawser-io/hawser/internal/agent/record"
+	"github.com/hawser-io/hawser/test/apiserver"
 	"github.com/hawser-io/hawser/test/machine/boot"
 	"github.com/hawser-io/hawser/test/machine/disk"
 )
@@ -44,12 +46,30 @@ func newSELinuxNode(t *testing.T) *node {
 	lab.taken++
 	o := options(fmt.Sprintf("machine-%d", lab.taken))
 	o.Files = files
-	n := &node{t: t, Machine: start(t, o), agent: "agent"}
+	n := &node{t: t, Machine: start(t, o), agent: "agent", domain: "hawser_agent_t"}
 	if got := n.must("getenforce"); got != "Enforcing" {
 		t.Fatalf("SELinux of the machine is %s, want Enforcing", got)
 	}
+	n.loadModules()
 	n.begin()
 	return n
+}
+
+// loadModules loads the policy of the agent, and what is needed to start it.
+func (n *node) loadModules() {
+	n.t.Helper()
+	var paths []string
+	for _, module := range []string{"config/selinux/hawser-agent.cil", "test/machine/testdata/agent.cil"} {
+		text, err := os.ReadFile(filepath.Join(apiserver.Root(), module))
+		n.ok(err)
+		path := "/tmp/" + filepath.Base(module)
+		paths = append(paths, path)
+		n.must("cat >%s <<'EOF'\n%s\nEOF", path, text)
+	}
+	begin := time.Now()
+	_, err := n.RunFor(n.limited(), 3*time.Minute, "semodule -i %s", strings.Join(paths, " "))
+	n.ok(err)
+	n.t.Logf("the modules were loaded in %.0f s", time.Since(begin).Seconds())
 }
 
 // level has the intent ask for a label with this level.
@@ -128,12 +148,16 @@ func (v *volume) another(name string, change ...func(*volumesv1alpha1.VolumeAtta
 }
 
 func (v *volume) staging() string {
-	return record.Paths{Kubelet: "/var/lib/kubelet"}.Staging(
-		record.VolumeSource{Driver: disk.DriverName, Handle: v.handle})
+	return fmt.Sprintf("/var/lib/kubelet/plugins/kubernetes.io/csi/%s/%x/globalmount", disk.DriverName,
+		sha256.Sum256([]byte(v.handle)))
 }
 
 func TestVolumesHaveTheSELinuxLabelOfTheirUsers(t *testing.T) {
 	n := newSELinuxNode(t)
+	t.Cleanup(func() {
+		answer, err := n.Try(context.Background(), time.Minute, "dmesg | grep hawser_agent_t")
+		t.Log("denied to the agent: ", answer.Output, err)
+	})
 	for _, class := range []string{diskExt4, diskXFS} {
 		v := n.newClaim(class, "400Mi")
 		n.sub(t, class+": a container with the label uses the volume, and one with another does not", func() {
