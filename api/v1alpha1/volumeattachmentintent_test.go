@@ -34,8 +34,8 @@ const (
 		"set readOnly"
 	seLinuxLevel = "spec.mount.seLinuxOptions: Invalid value: seLinuxOptions need a level such as s0:c123,c456; without " +
 		"one the container runtime chooses it, and the volume would get another"
-	seLinuxNames = "spec.mount.seLinuxOptions: Invalid value: user, role and type of seLinuxOptions have letters, digits, " +
-		"'_' and '.'"
+	seLinuxNames = "spec.mount.seLinuxOptions: Invalid value: user, role and type of seLinuxOptions have letters, " +
+		"digits, '_' and '.'"
 	kubeletAttached = "spec.desiredState: Invalid value: with publisher Kubelet the kubelet mounts the volume, so " +
 		"desiredState must be Attached"
 	kubeletMount = "spec.mount: Invalid value: with publisher Kubelet the kubelet mounts the volume, so mount must " +

@@ -129,7 +129,7 @@ type PersistentVolumeClaimSource struct {
 
 // MountSpec is specific to one publication of a filesystem.
 // +kubebuilder:validation:XValidation:rule="!has(self.seLinuxOptions) || has(self.seLinuxOptions.level) && self.seLinuxOptions.level.matches('^[a-zA-Z0-9_.,:-]{1,256}$')",message="seLinuxOptions need a level such as s0:c123,c456; without one the container runtime chooses it, and the volume would get another",fieldPath=".seLinuxOptions"
-// +kubebuilder:validation:XValidation:rule="!has(self.seLinuxOptions) || [has(self.seLinuxOptions.user) ? self.seLinuxOptions.user : ”, has(self.seLinuxOptions.role) ? self.seLinuxOptions.role : ”, has(self.seLinuxOptions.type) ? self.seLinuxOptions.type : ”].all(x, x.matches('^[a-zA-Z0-9_.]{0,256}$'))",message="user, role and type of seLinuxOptions have letters, digits, '_' and '.'",fieldPath=".seLinuxOptions"
+// +kubebuilder:validation:XValidation:rule="!has(self.seLinuxOptions) || (!has(self.seLinuxOptions.user) || self.seLinuxOptions.user.matches('^[a-zA-Z0-9_.]{0,256}$')) && (!has(self.seLinuxOptions.role) || self.seLinuxOptions.role.matches('^[a-zA-Z0-9_.]{0,256}$')) && (!has(self.seLinuxOptions.type) || self.seLinuxOptions.type.matches('^[a-zA-Z0-9_.]{0,256}$'))",message="user, role and type of seLinuxOptions have letters, digits, '_' and '.'",fieldPath=".seLinuxOptions"
 type MountSpec struct {
 	// options are used when the volume is published, never when it is staged: noexec, nodev, nosuid, noatime,
 	// nodiratime, relatime and lazytime. Administrators can set others in mountOptions of the PersistentVolume or

@@ -66,6 +66,7 @@ func (n *node) loadModules() {
 		paths = append(paths, path)
 		n.must("cat >%s <<'EOF'\n%s\nEOF", path, text)
 	}
+	n.must("echo 0 >/proc/sys/kernel/printk_ratelimit") // shows all that is denied
 	begin := time.Now()
 	_, err := n.RunFor(n.limited(), 3*time.Minute, "semodule -i %s", strings.Join(paths, " "))
 	n.ok(err)
@@ -83,8 +84,9 @@ func level(l string) func(*volumesv1alpha1.VolumeAttachmentIntent) {
 func (n *node) contained(level, script string) (output string, succeeded bool) {
 	n.t.Helper()
 	// Its output goes through a pipe: the container may not write to the file that collects that of scripts.
-	answer, err := n.Try(n.limited(), time.Minute, "out=$(runcon system_u:system_r:container_t:%s busybox sh -c '%s' 2>&1); "+
-		`status=$?; echo "$out"; exit $status`, level, script)
+	answer, err := n.Try(n.limited(), time.Minute,
+		"out=$(runcon system_u:system_r:container_t:%s busybox sh -c '%s' 2>&1); "+
+			`status=$?; echo "$out"; exit $status`, level, script)
 	n.ok(err)
 	return strings.TrimSpace(answer.Output), answer.Exit == 0
 }
@@ -154,10 +156,6 @@ func (v *volume) staging() string {
 
 func TestVolumesHaveTheSELinuxLabelOfTheirUsers(t *testing.T) {
 	n := newSELinuxNode(t)
-	t.Cleanup(func() {
-		answer, err := n.Try(context.Background(), time.Minute, "dmesg | grep hawser_agent_t")
-		t.Log("denied to the agent: ", answer.Output, err)
-	})
 	for _, class := range []string{diskExt4, diskXFS} {
 		v := n.newClaim(class, "400Mi")
 		n.sub(t, class+": a container with the label uses the volume, and one with another does not", func() {
@@ -175,6 +173,28 @@ func TestVolumesHaveTheSELinuxLabelOfTheirUsers(t *testing.T) {
 	}
 	v := n.newClaim(diskExt4, "64Mi")
 	n.sub(t, "what is mounted as the kubelet does is shared with its label alone", func() { v.kubeletStaged() })
+	n.sub(t, "the agent needs no more than its policy has, and may do no more", n.confinedAgent)
+}
+
+// confinedAgent checks that nothing was denied to the agent, and what is denied in its domain.
+func (n *node) confinedAgent() {
+	got := n.must("tr -d '\\0' </proc/$(cat /run/agent.pid)/attr/current")
+	if !strings.Contains(got, ":hawser_agent_t:") {
+		n.t.Errorf("the agent runs as %s, want its own domain", got)
+	}
+	if denied := n.must("dmesg | grep -e 'avc: .*scontext=[^ ]*hawser_agent_t' || true"); denied != "" {
+		n.t.Errorf("denied to the agent: %s, want nothing", denied)
+	}
+	n.must("cp /bin/busybox /run/busybox")
+	for _, script := range []string{"echo text >/etc/file", "echo text >/usr/bin/file", "cat /etc/shadow",
+		"chcon user_home_t /var/lib/hawser", "/sbin/modprobe dummy"} {
+		answer, err := n.Try(n.limited(), time.Minute,
+			"runcon -t hawser_agent_t -l s0 /run/busybox sh -c '%s' >/dev/null 2>&1", script)
+		n.ok(err)
+		if answer.Exit == 0 {
+			n.t.Errorf("%s in the domain of the agent succeeds, want it denied", script)
+		}
+	}
 }
 
 // remount has the kernel remount the published path with another label, as drivers do that mount with bind and options.

@@ -95,6 +95,9 @@ func (env *Environment) stageLabel(f plan.Facts) (string, error) {
 		}
 		return "", nil
 	}
+	if f.Record.Stage.Phase != record.PhaseNone {
+		return f.Label(*holder), nil // what is there is of an earlier call, and is checked after this one
+	}
 	return f.Label(*holder), f.LabelConflict(*holder)
 }
 

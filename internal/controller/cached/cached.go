@@ -119,7 +119,9 @@ func keepLabels(trimmed, whole *corev1.PodSpec) {
 	inline := func(v corev1.Volume) bool { return v.CSI != nil && v.CSI.Driver == volumesv1alpha1.InlineDriver }
 	ofPod := ptr.Deref(whole.SecurityContext, corev1.PodSecurityContext{})
 	all := slices.Concat(whole.InitContainers, whole.Containers)
-	own := func(c corev1.Container) bool { return c.SecurityContext != nil && c.SecurityContext.SELinuxOptions != nil }
+	own := func(c corev1.Container) bool {
+		return c.SecurityContext != nil && c.SecurityContext.SELinuxOptions != nil
+	}
 	if !slices.ContainsFunc(whole.Volumes, inline) || ofPod.SELinuxOptions == nil && !slices.ContainsFunc(all, own) {
 		return
 	}
