@@ -68,7 +68,7 @@ func (n *node) loadModules() {
 	}
 	n.must("echo 0 >/proc/sys/kernel/printk_ratelimit") // shows all that is denied
 	begin := time.Now()
-	_, err := n.RunFor(n.limited(), 3*time.Minute, "semodule -i %s", strings.Join(paths, " "))
+	_, err := n.RunFor(n.t.Context(), 8*time.Minute, "semodule -i %s", strings.Join(paths, " "))
 	n.ok(err)
 	n.t.Logf("the modules were loaded in %.0f s", time.Since(begin).Seconds())
 }
