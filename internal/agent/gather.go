@@ -20,6 +20,8 @@ import (
 	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/agent/report"
 	"github.com/hawser-io/hawser/internal/handshake"
+	"github.com/hawser-io/hawser/internal/mount"
+	"github.com/hawser-io/hawser/internal/selinux"
 )
 
 // gather collects everything that is known of the volume now.
@@ -59,6 +61,7 @@ func (a *Agent) gather(ctx context.Context, v *operation.Volume) (plan.Facts, er
 		return plan.Facts{}, err
 	}
 	f.Compare(table)
+	f.SELinux = a.selinux(table, f)
 	if f.Record == nil || !f.Record.Block() {
 		return f, nil
 	}
@@ -69,6 +72,26 @@ func (a *Agent) gather(ctx context.Context, v *operation.Volume) (plan.Facts, er
 		f.Reference = record.Present
 	}
 	return f, nil
+}
+
+// selinux is what is known of SELinux on the node; nil where it has none, or where nothing of the volume depends on it.
+func (a *Agent) selinux(table *mount.Table, f plan.Facts) *plan.SELinux {
+	asks := func(u record.Use) bool { return u.Mount != nil && u.Mount.SELinuxOptions != nil }
+	if f.Record == nil || f.Entry == nil || !f.Entry.SELinuxMount && !slices.ContainsFunc(f.Record.Uses, asks) ||
+		!table.SELinux() {
+		return nil
+	}
+	label, err := selinux.FileLabel(a.NodeFiles)
+	return &plan.SELinux{Files: label, Err: err}
+}
+
+// fileLabel is the SELinux label of the node's container files; empty without SELinux.
+func (a *Agent) fileLabel() (string, error) {
+	table, err := a.Mounts.Table()
+	if err != nil || !table.SELinux() {
+		return "", err
+	}
+	return selinux.FileLabel(a.NodeFiles)
 }
 
 // markedInUse reports whether the node's state has the volume in use by the agent. The manager takes intents to be

@@ -297,7 +297,7 @@ func (n *fakeNode) EnsureDir(ctx context.Context, path string, perm fs.FileMode)
 	return os.MkdirAll(path, perm)
 }
 
-func (n *fakeNode) MakeDirectory(ctx context.Context, path string) error {
+func (n *fakeNode) MakeDirectory(ctx context.Context, path, label string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -307,8 +307,12 @@ func (n *fakeNode) MakeDirectory(ctx context.Context, path string) error {
 		}
 		return mount.ErrOccupied
 	}
-	n.mount(mount.Entry{Path: path, Root: "/", Minor: 90, FSType: "tmpfs", Source: "volumes.hawser.io",
-		Options: []string{"ro"}})
+	e := mount.Entry{Path: path, Root: "/", Minor: 90, FSType: "tmpfs", Source: "volumes.hawser.io",
+		Options: []string{"ro"}}
+	if label != "" {
+		e.SuperOptions = []string{"context=" + label}
+	}
+	n.mount(e)
 	return nil
 }
 

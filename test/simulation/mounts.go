@@ -209,7 +209,7 @@ func (k kernel) RemoveMountPoint(ctx context.Context, path string) error {
 
 // No pod of the simulation has a directory.
 
-func (k kernel) MakeDirectory(context.Context, string) error { return errors.ErrUnsupported }
+func (k kernel) MakeDirectory(context.Context, string, string) error { return errors.ErrUnsupported }
 
 func (k kernel) MakePlace(context.Context, string, string) error { return errors.ErrUnsupported }
 

@@ -204,7 +204,7 @@ type Mounts interface {
 	EnsureDir(ctx context.Context, path string, perm fs.FileMode) error
 	EnsureFile(ctx context.Context, path string, perm fs.FileMode) error
 	RemoveMountPoint(ctx context.Context, path string) error
-	MakeDirectory(ctx context.Context, path string) error
+	MakeDirectory(ctx context.Context, path, label string) error
 	MakePlace(ctx context.Context, dir, place string) error
 	ClearPlace(ctx context.Context, place mount.Place) error
 	DeviceNodes(dir string) ([]string, error)

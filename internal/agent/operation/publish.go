@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package operation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,7 +33,7 @@ import (
 var publishStep = step{
 	operation: "publish", event: eventFailedMount, logged: true, session: true, perIntent: true, seeded: true,
 	follows: []plan.Kind{plan.MarkInUse, plan.Stage}, supersedes: []plan.Kind{plan.Unpublish, plan.SetOwnership},
-	inputs: groupInputs,
+	inputs: otherInputs,
 	run: func(ctx context.Context, env *Environment, v *Volume, f plan.Facts, intent types.UID) error {
 		return env.Publish(ctx, v, f, intent)
 	},
@@ -44,7 +45,7 @@ func (env *Environment) Publish(ctx context.Context, v *Volume, f plan.Facts, in
 	if err := plan.Refused(*u); err != nil {
 		return err
 	}
-	if err := f.GroupConflict(*u); err != nil {
+	if err := cmp.Or(f.GroupConflict(*u), f.LabelRefused(*u), f.LabelConflict(*u)); err != nil {
 		return err
 	}
 	d, err := env.driverOf(v)
@@ -77,6 +78,7 @@ func (env *Environment) Publish(ctx context.Context, v *Volume, f plan.Facts, in
 		if u.Mount != nil {
 			req.MountOptions = append(req.MountOptions, u.Mount.Options...)
 		}
+		req.MountOptions = withLabel(req.MountOptions, f.Label(*u))
 	}
 	if err := env.mayPublish(ctx, v, u); err != nil {
 		return err
@@ -241,7 +243,7 @@ func (env *Environment) verifyPublication(
 		return e, failure.Problemf(volumesv1alpha1.ReasonPublishFailed,
 			"the driver reports success, but nothing is mounted at %s", path)
 	}
-	wrong := env.notVolume(ctx, v.Record, table, path, e)
+	wrong := cmp.Or(env.notVolume(ctx, v.Record, table, path, e), checkLabel(e, f.Label(*u)))
 	switch {
 	case wrong == nil:
 		return e, nil

@@ -159,6 +159,9 @@ func planForward(f Facts) []Step {
 	if !f.Staged() {
 		return append(acts, Step{Kind: Stage})
 	}
+	if f.Relabels() {
+		return append(acts, Step{Kind: Unstage})
+	}
 	for _, u := range f.Record.Uses {
 		if f.wantsPublished(u) && !f.Published(u) && !f.awaitsOwnership(u) {
 			acts = append(acts, Step{Kind: Publish, Intent: u.Intent.UID})
