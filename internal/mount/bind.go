@@ -82,7 +82,7 @@ func (m *Mounter) bind(ctx context.Context, target string, attr *unix.MountAttr,
 
 // bindDescriptor mounts a clone of fd at target, unless it is mounted there already.
 func (m *Mounter) bindDescriptor(fd int, target string, attr *unix.MountAttr) error {
-	table, err := m.Table()
+	table, err := m.recent()
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (m *Mounter) bindDescriptor(fd int, target string, attr *unix.MountAttr) er
 	if err := attach(fd, target, attr); err != nil {
 		return err
 	}
-	return verify(m.Table, fd, target, attr)
+	return verify(m.recent, fd, target, attr)
 }
 
 // adjust sets the wanted options of the mount at target, if it shows the same file as fd.
