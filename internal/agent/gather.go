@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,6 +21,7 @@ import (
 	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/agent/report"
 	"github.com/hawser-io/hawser/internal/handshake"
+	"github.com/hawser-io/hawser/internal/mount"
 )
 
 // gather collects everything that is known of the volume now.
@@ -54,21 +56,39 @@ func (a *Agent) gather(ctx context.Context, v *operation.Volume) (plan.Facts, er
 	}
 	f.Complete()
 	v.Seed(f.Intents, a.Clock.Now())
-	table, err := a.Mounts.Table()
+	return f, a.find(&f)
+}
+
+// find finds the volume's places in the mount table. For what is to be undone or made again they are read once more, as
+// they are now.
+func (a *Agent) find(f *plan.Facts) error {
+	if err := a.compare(f, mount.Recent); err != nil || plan.Forward(*f) {
+		return err
+	}
+	return a.compare(f, 0)
+}
+
+// compare finds them in a table of at most that age, 0 for that of now.
+func (a *Agent) compare(f *plan.Facts, age time.Duration) error {
+	read := a.Mounts.Table
+	if age > 0 {
+		read = func() (*mount.Table, error) { return a.Mounts.TableWithin(age) }
+	}
+	table, err := read()
 	if err != nil {
-		return plan.Facts{}, err
+		return err
 	}
 	f.Compare(table)
 	if f.Record == nil || !f.Record.Block() {
-		return f, nil
+		return nil
 	}
 	if f.DeviceNodes, err = a.Mounts.DeviceNodes(f.Paths.GlobalMap(f.Record.VolumeSource())); err != nil {
-		return plan.Facts{}, err
+		return err
 	}
 	if len(f.DeviceNodes) > 0 {
 		f.Reference = record.Present
 	}
-	return f, nil
+	return nil
 }
 
 // markedInUse reports whether the node's state has the volume in use by the agent. The manager takes intents to be

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -217,6 +218,8 @@ func (n *fakeNode) Table() (*mount.Table, error) {
 	defer n.mu.Unlock()
 	return mount.NewTable(slices.Clone(n.entries)), nil
 }
+
+func (n *fakeNode) TableWithin(time.Duration) (*mount.Table, error) { return n.Table() }
 
 func (n *fakeNode) Busy(string) (mount.Call, bool) { return mount.Call{}, false }
 

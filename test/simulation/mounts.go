@@ -59,6 +59,8 @@ func (k kernel) Table() (*mount.Table, error) {
 	return mount.NewTable(entries), nil
 }
 
+func (k kernel) TableWithin(time.Duration) (*mount.Table, error) { return k.Table() }
+
 func (k kernel) Busy(string) (mount.Call, bool) { return mount.Call{}, false }
 
 func (k kernel) Bind(ctx context.Context, source, target string, readOnly bool, _ []string) error {

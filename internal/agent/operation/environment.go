@@ -118,6 +118,11 @@ func (env *Environment) ReportIntents(ctx context.Context, v *Volume, f plan.Fac
 	return errors.Join(errs...)
 }
 
+// recentTable is for what is done and then verified.
+func (env *Environment) recentTable() (*mount.Table, error) {
+	return env.Mounts.TableWithin(mount.Recent)
+}
+
 // Persist writes the record to the disk. Without that nothing is done.
 func (env *Environment) Persist(v *Volume) error {
 	env.Step("before record")
@@ -194,6 +199,8 @@ func (env *Environment) kubeletStages(r *record.Record) (bool, error) {
 // Mounts is what the agent needs of the node's mounts.
 type Mounts interface {
 	Table() (*mount.Table, error)
+	// TableWithin is mount.Mounter's: nothing may be undone or released by it.
+	TableWithin(age time.Duration) (*mount.Table, error)
 	Busy(path string) (mount.Call, bool)
 	Bind(ctx context.Context, source, target string, readOnly bool, options []string) error
 	BindFile(ctx context.Context, source *os.File, target string, readOnly bool, options []string) error

@@ -62,7 +62,7 @@ func (env *Environment) setOwnership(ctx context.Context, v *Volume, f plan.Fact
 
 // checkOwnershipTarget verifies that the publication is still there. The driver is called again where it is not.
 func (env *Environment) checkOwnershipTarget(ctx context.Context, v *Volume, f plan.Facts, u *record.Use) error {
-	table, err := env.Mounts.Table()
+	table, err := env.recentTable()
 	if err != nil {
 		return err
 	}
