@@ -49,8 +49,9 @@ func newTables(path string, links Links) *tables {
 	return &tables{path: path, links: links}
 }
 
-// get returns a table as it was after the call, or one of at most that age if the kernel has reported no change since. It
-// does not report all: not which mounts share changes, for instance. Callers share the table, and must not change it.
+// get returns a table as it was after the call, or one of at most that age if the kernel has reported no change since.
+// It does not report all: not which mounts share changes, for instance. Callers share the table, and must not change
+// it.
 func (t *tables) get(age time.Duration) (*Table, error) {
 	called := time.Now()
 	t.mu.Lock()

@@ -228,7 +228,8 @@ func (env *Environment) announcePublished(_ *Volume, f plan.Facts, u record.Use)
 }
 
 // mountedAt returns what is mounted at path, and why it cannot be the volume. What would be undone is read again.
-func (env *Environment) mountedAt(ctx context.Context, r *record.Record, path string) (e mount.Entry, wrong, err error) {
+func (env *Environment) mountedAt(ctx context.Context, r *record.Record,
+	path string) (e mount.Entry, wrong, err error) {
 	for _, read := range []func() (*mount.Table, error){env.recentTable, env.Mounts.Table} {
 		table, err := read()
 		if err != nil {

@@ -32,7 +32,8 @@ func TestAMountHasWhatTheMountTableShows(t *testing.T) {
 	b := answer(needed|filesystemOptions|subtype,
 		map[int]uint32{16: 0, 20: 45, 32: unix.MS_RDONLY | unix.MS_SYNCHRONOUS, 56: 40, 60: 30, 80: 5, 88: 6,
 			64: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOATIME},
-		map[int]string{104: "/part", 108: "/mnt/a b", 36: "fuse", 124: "user@host:/", 4: "user_id=0,group_id=0", 120: "sshfs"})
+		map[int]string{104: "/part", 108: "/mnt/a b", 36: "fuse", 120: "sshfs", 124: "user@host:/",
+			4: "user_id=0,group_id=0"})
 	want := Mount{ID: 40, ParentID: 30, Minor: 45, Root: "/part", Path: "/mnt/a b", FSType: "fuse.sshfs",
 		Source: "user@host:/", Options: []string{"ro", "nosuid", "noatime"}, SuperOptions: []string{"ro", "sync"},
 		FilesystemOptions: "user_id=0,group_id=0", PeerGroup: 5, Master: 6}
