@@ -221,6 +221,15 @@ func (n *fakeNode) Table() (*mount.Table, error) {
 
 func (n *fakeNode) TableWithin(time.Duration) (*mount.Table, error) { return n.Table() }
 
+func (n *fakeNode) At(path string) (*mount.Table, mount.Entry, bool, error) {
+	table, err := n.Table()
+	if err != nil {
+		return nil, mount.Entry{}, false, err
+	}
+	e, mounted := table.At(path)
+	return table, e, mounted, nil
+}
+
 func (n *fakeNode) Busy(string) (mount.Call, bool) { return mount.Call{}, false }
 
 func (n *fakeNode) Bind(ctx context.Context, source, target string, readOnly bool, _ []string) error {

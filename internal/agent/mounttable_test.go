@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/operation"
 	"github.com/hawser-io/hawser/internal/agent/plan"
 	"github.com/hawser-io/hawser/internal/agent/record"
@@ -62,15 +63,19 @@ type staleMounts struct {
 func (m staleMounts) TableWithin(time.Duration) (*mount.Table, error) { return m.stale, nil }
 
 func TestNothingIsUndoneByWhatWasKnownAMomentAgo(t *testing.T) {
-	for name, deleting := range map[string]bool{"an intent that is deleted": true, "a mount that seems lost": false} {
+	for name, change := range map[string]func(*bench, *volumesv1alpha1.VolumeAttachmentIntent){
+		"an intent that is deleted": func(_ *bench, i *volumesv1alpha1.VolumeAttachmentIntent) {
+			i.DeletionTimestamp = ptr.To(metav1.Now())
+		},
+		"an intent that is gone":  func(b *bench, _ *volumesv1alpha1.VolumeAttachmentIntent) { b.intents = nil },
+		"a mount that seems lost": func(*bench, *volumesv1alpha1.VolumeAttachmentIntent) {},
+	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, testVolume{handle: "volume"})
 			intent := b.want("intent")
 			b.stage()
 			b.done(plan.Join, plan.Publish)
-			if deleting {
-				intent.DeletionTimestamp = ptr.To(metav1.Now())
-			}
+			change(b, intent)
 			f := b.facts()
 			b.agent.Mounts = staleMounts{b.agent.Mounts, mount.NewTable(nil)}
 			b.must(b.agent.find(&f))
@@ -78,6 +83,19 @@ func TestNothingIsUndoneByWhatWasKnownAMomentAgo(t *testing.T) {
 				t.Errorf("stage and publication in the mount table: %v, %v; want both found", f.Stage, f.Uses["intent"])
 			}
 		})
+	}
+}
+
+// A driver may mount elsewhere and move the mount into place. What was known of the mount before is not where it is now.
+func TestWhatADriverMovedIntoPlaceIsNotTakenForNothing(t *testing.T) {
+	b := newBench(t, testVolume{handle: "volume"})
+	b.want("intent")
+	b.done(plan.MarkInUse)
+	b.agent.steps.Mounts = staleMounts{b.agent.steps.Mounts, mount.NewTable(nil)}
+	b.done(plan.Stage, plan.Reference, plan.Join, plan.Publish)
+	r := b.volume.Record
+	if u := r.UseOf("intent"); r.Stage.Source == "" || u == nil || u.Source == "" || len(r.Devices) == 0 {
+		t.Errorf("record %+v: want what is mounted at the stage and for the intent, and its device", r)
 	}
 }
 

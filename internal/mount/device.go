@@ -53,7 +53,7 @@ func (m *Mounter) DeviceOf(ctx context.Context, path string) (Device, error) {
 }
 
 func (m *Mounter) deviceOf(path string) (Device, error) {
-	entry, mounted, err := m.at(path)
+	_, entry, mounted, err := m.At(path)
 	if err != nil {
 		return Device{}, err
 	}

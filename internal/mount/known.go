@@ -57,7 +57,7 @@ func (t *tables) within(age time.Duration) (*Table, error) {
 	if !k.usable(t.path) {
 		return t.get(age)
 	}
-	if k.table != nil && k.began.After(called) && called.Sub(k.since) < age {
+	if k.table != nil && k.shown && k.began.After(called) && called.Sub(k.since) < age {
 		return k.table, nil
 	}
 	if k.table != nil && called.Sub(k.since) >= age {
@@ -154,23 +154,42 @@ func (k *known) merge(ids []statmount.ID, links Links) error {
 	return nil
 }
 
-// mountAt returns the mount that is reachable at path as it is now, without a table of all.
-func (t *tables) mountAt(path string) (Entry, bool, error) {
-	table, err := t.within(Recent)
+// at returns the mount that is reachable at path as it is now, and a table that has it there. That nothing is mounted
+// there is only known of a whole table: a mount may have been moved to the path since its place was read. One that was
+// moved to a directory above since, and hides the mount, is not seen yet.
+func (t *tables) at(path string) (*Table, Entry, bool, error) {
+	if table, e, mounted, err := t.knownAt(path); mounted || err != nil {
+		return table, e, mounted, err
+	}
+	table, err := t.get(0)
 	if err != nil {
-		return Entry{}, false, err
-	}
-	if e, mounted := table.At(path); mounted {
-		if now, known := t.known.again(e); known && now.Path == table.links.resolved(path) {
-			now.Path = e.Path
-			return now, true, nil
-		}
-	}
-	if table, err = t.get(0); err != nil {
-		return Entry{}, false, err
+		return nil, Entry{}, false, err
 	}
 	e, mounted := table.At(path)
-	return e, mounted, nil
+	return table, e, mounted, nil
+}
+
+// knownAt returns the mount that is known at path, once the kernel shows it there again.
+func (t *tables) knownAt(path string) (table *Table, e Entry, mounted bool, err error) {
+	if !t.known.trusted() {
+		return nil, e, false, nil
+	}
+	if table, err = t.within(Recent); err != nil {
+		return nil, e, false, err
+	}
+	if e, mounted = table.At(path); !mounted {
+		return nil, e, false, nil
+	}
+	now, known := t.known.again(e)
+	mounted = known && now.Path == table.links.resolved(path)
+	now.Path = e.Path
+	return table, now, mounted, nil
+}
+
+func (k *known) trusted() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.shown && !k.refused
 }
 
 // again reads the mount with the entry's number again.

@@ -82,8 +82,11 @@ const Recent = time.Second
 // recent is the table for such work.
 func (m *Mounter) recent() (*Table, error) { return m.TableWithin(Recent) }
 
-// at returns the mount that is reachable at path, with its options of now.
-func (m *Mounter) at(path string) (Entry, bool, error) { return m.tables.mountAt(filepath.Clean(path)) }
+// At returns the mount that is reachable at path as it is now, and a table that has it there. What that table has of
+// other mounts may be as old as Recent.
+func (m *Mounter) At(path string) (*Table, Entry, bool, error) {
+	return m.tables.at(filepath.Clean(path))
+}
 
 // NewWatcher returns a Watcher of this Mounter's mount table.
 func (m *Mounter) NewWatcher() *Watcher { return NewWatcher(m.mountInfo) }

@@ -43,7 +43,7 @@ type Health struct {
 // if it did not answer. One call that hangs keeps one goroutine, and others are refused meanwhile. Nothing is changed.
 func (m *Mounter) Examine(ctx context.Context, path string) (Health, error) {
 	path = filepath.Clean(path)
-	e, mounted, err := m.at(path)
+	_, e, mounted, err := m.At(path)
 	if err != nil {
 		return Health{}, err
 	}

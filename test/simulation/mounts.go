@@ -61,6 +61,15 @@ func (k kernel) Table() (*mount.Table, error) {
 
 func (k kernel) TableWithin(time.Duration) (*mount.Table, error) { return k.Table() }
 
+func (k kernel) At(path string) (*mount.Table, mount.Entry, bool, error) {
+	table, err := k.Table()
+	if err != nil {
+		return nil, mount.Entry{}, false, err
+	}
+	e, mounted := table.At(path)
+	return table, e, mounted, nil
+}
+
 func (k kernel) Busy(string) (mount.Call, bool) { return mount.Call{}, false }
 
 func (k kernel) Bind(ctx context.Context, source, target string, readOnly bool, _ []string) error {

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/go-logr/logr"
 
@@ -24,15 +23,11 @@ import (
 
 // noteDevice notes the block device of what is mounted at path, so that the kernel can be asked about it once nothing
 // is mounted any more. It is called while the volume is there: a device number may be another volume's later, and the
-// node may be gone. Before something is undone, the age is 0: what is known of the mounts is that of now.
-func (env *Environment) noteDevice(ctx context.Context, v *Volume, path string, age time.Duration) error {
-	table, err := env.Mounts.TableWithin(age)
-	if err != nil {
+// node may be gone.
+func (env *Environment) noteDevice(ctx context.Context, v *Volume, path string, at lookup) error {
+	table, e, mounted, err := at(path)
+	if err != nil || !mounted {
 		return err
-	}
-	e, mounted := table.At(path)
-	if !mounted {
-		return nil
 	}
 	d, err := kubelet.OwnDevice(ctx, env.Mounts, env.Paths, table, e, v.Record.Block())
 	if err != nil {
@@ -46,13 +41,13 @@ func (env *Environment) noteDevice(ctx context.Context, v *Volume, path string, 
 
 // noteDevices notes the devices of a publication. Where users see a part of the volume, only the driver's own mount
 // shows that its filesystem belongs to the volume alone.
-func (env *Environment) noteDevices(ctx context.Context, v *Volume, u *record.Use, age time.Duration) error {
+func (env *Environment) noteDevices(ctx context.Context, v *Volume, u *record.Use, at lookup) error {
 	if u.Target != u.Path {
-		if err := env.noteDevice(ctx, v, u.Target, age); err != nil {
+		if err := env.noteDevice(ctx, v, u.Target, at); err != nil {
 			return err
 		}
 	}
-	return env.noteDevice(ctx, v, u.Path, age)
+	return env.noteDevice(ctx, v, u.Path, at)
 }
 
 // checkFree asks the kernel whether anything still holds a device of the volume: a container with a copy of the mount

@@ -180,7 +180,7 @@ func (env *Environment) completePublication(ctx context.Context, v *Volume, f pl
 	if u.Type == volumesv1alpha1.PublicationDevice {
 		u.Device = env.deviceAt(ctx, u.Path).Path
 	}
-	if err := env.noteDevices(ctx, v, u, mount.Recent); err != nil {
+	if err := env.noteDevices(ctx, v, u, env.Mounts.At); err != nil {
 		return err
 	}
 	u.Source = record.SourceOf(e)
@@ -230,13 +230,12 @@ func (env *Environment) announcePublished(_ *Volume, f plan.Facts, u record.Use)
 // mountedAt returns what is mounted at path, and why it cannot be the volume. What would be undone is read again.
 func (env *Environment) mountedAt(ctx context.Context, r *record.Record,
 	path string) (e mount.Entry, wrong, err error) {
-	for _, read := range []func() (*mount.Table, error){env.recentTable, env.Mounts.Table} {
-		table, err := read()
+	for _, at := range []lookup{env.Mounts.At, env.atNow} {
+		table, found, mounted, err := at(path)
 		if err != nil {
 			return e, nil, err
 		}
-		var mounted bool
-		if e, mounted = table.At(path); !mounted {
+		if e = found; !mounted {
 			return e, nil, failure.Problemf(volumesv1alpha1.ReasonPublishFailed,
 				"the driver reports success, but nothing is mounted at %s", path)
 		}

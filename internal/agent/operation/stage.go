@@ -88,7 +88,7 @@ func (env *Environment) checkSELinux(f plan.Facts) error {
 		slices.ContainsFunc(f.VolumeSource().MountOptions, labelled) {
 		return nil
 	}
-	table, err := env.recentTable()
+	table, err := env.Mounts.TableWithin(mount.Recent)
 	if err != nil || !table.SELinux() {
 		return err
 	}
@@ -101,12 +101,10 @@ func (env *Environment) checkSELinux(f plan.Facts) error {
 // staged notes what the driver has mounted. A driver may mount nothing at the staging path, but then it never did.
 func (env *Environment) staged(ctx context.Context, v *Volume, f plan.Facts, before record.Stage) error {
 	s := &v.Record.Stage
-	table, err := env.recentTable()
-	if err != nil {
-		return err
-	}
-	e, mounted := table.At(s.Path)
+	table, e, mounted, err := env.Mounts.At(s.Path)
 	switch {
+	case err != nil:
+		return err
 	case mounted:
 		if err := rightFilesystem(f.VolumeSource().FSType, e); err != nil && !v.Record.Block() {
 			return err
@@ -122,7 +120,7 @@ func (env *Environment) staged(ctx context.Context, v *Volume, f plan.Facts, bef
 		return &driver.Error{Outcome: driver.Uncertain, Code: volumesv1alpha1.ReasonMountLost,
 			Message: fmt.Sprintf("the driver reports success, but nothing is mounted at %s any more", s.Path)}
 	}
-	if err := env.noteDevice(ctx, v, s.Path, mount.Recent); err != nil {
+	if err := env.noteDevice(ctx, v, s.Path, env.Mounts.At); err != nil {
 		return err
 	}
 	s.Phase = record.PhaseDone
