@@ -222,7 +222,12 @@ func (n *fakeNode) Table() (*mount.Table, error) {
 func (n *fakeNode) TableWithin(time.Duration) (*mount.Table, error) { return n.Table() }
 
 func (n *fakeNode) At(path string) (*mount.Table, mount.Entry, bool, error) {
-	table, err := n.Table()
+	return lookUp(n.Table, path)
+}
+
+// lookUp returns what is mounted at path in a table that is read for that.
+func lookUp(read func() (*mount.Table, error), path string) (*mount.Table, mount.Entry, bool, error) {
+	table, err := read()
 	if err != nil {
 		return nil, mount.Entry{}, false, err
 	}

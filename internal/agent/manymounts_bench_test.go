@@ -46,12 +46,7 @@ type wholeTables struct{ operation.Mounts }
 func (m wholeTables) TableWithin(time.Duration) (*mount.Table, error) { return m.Table() }
 
 func (m wholeTables) At(path string) (*mount.Table, mount.Entry, bool, error) {
-	table, err := m.Table()
-	if err != nil {
-		return nil, mount.Entry{}, false, err
-	}
-	e, mounted := table.At(path)
-	return table, e, mounted, nil
+	return lookUp(m.Table, path)
 }
 
 // BenchmarkPublishesBesideManyMounts stages and publishes a hundred volumes one after the other, beside many mounts:
