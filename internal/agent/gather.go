@@ -56,7 +56,8 @@ func (a *Agent) gather(ctx context.Context, v *operation.Volume) (plan.Facts, er
 	}
 	f.Complete()
 	v.Seed(f.Intents, a.Clock.Now())
-	return f, a.find(&f)
+	err = a.find(&f)
+	return f, err
 }
 
 // find finds the volume's places in the mount table. For what is to be undone or made again they are read once more, as
