@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -56,22 +57,41 @@ func (a *Agent) gather(ctx context.Context, v *operation.Volume) (plan.Facts, er
 	}
 	f.Complete()
 	v.Seed(f.Intents, a.Clock.Now())
-	table, err := a.Mounts.Table()
+	err = a.find(&f)
+	return f, err
+}
+
+// find finds the volume's places in the mount table. For what is to be undone or made again they are read once more, as
+// they are now.
+func (a *Agent) find(f *plan.Facts) error {
+	if err := a.compare(f, mount.Recent); err != nil || plan.Forward(*f) {
+		return err
+	}
+	return a.compare(f, 0)
+}
+
+// compare finds them in a table of at most that age, 0 for that of now.
+func (a *Agent) compare(f *plan.Facts, age time.Duration) error {
+	read := a.Mounts.Table
+	if age > 0 {
+		read = func() (*mount.Table, error) { return a.Mounts.TableWithin(age) }
+	}
+	table, err := read()
 	if err != nil {
-		return plan.Facts{}, err
+		return err
 	}
 	f.Compare(table)
-	f.SELinux = a.selinux(table, f)
+	f.SELinux = a.selinux(table, *f)
 	if f.Record == nil || !f.Record.Block() {
-		return f, nil
+		return nil
 	}
 	if f.DeviceNodes, err = a.Mounts.DeviceNodes(f.Paths.GlobalMap(f.Record.VolumeSource())); err != nil {
-		return plan.Facts{}, err
+		return err
 	}
 	if len(f.DeviceNodes) > 0 {
 		f.Reference = record.Present
 	}
-	return f, nil
+	return nil
 }
 
 // selinux is what is known of SELinux on the node; nil where it has none, or where nothing of the volume depends on it.
@@ -87,7 +107,7 @@ func (a *Agent) selinux(table *mount.Table, f plan.Facts) *plan.SELinux {
 
 // fileLabel is the SELinux label of the node's container files; empty without SELinux.
 func (a *Agent) fileLabel() (string, error) {
-	table, err := a.Mounts.Table()
+	table, err := a.Mounts.TableWithin(mount.Recent)
 	if err != nil || !table.SELinux() {
 		return "", err
 	}

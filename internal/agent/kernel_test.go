@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -216,6 +217,22 @@ func (n *fakeNode) Table() (*mount.Table, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return mount.NewTable(slices.Clone(n.entries)), nil
+}
+
+func (n *fakeNode) TableWithin(time.Duration) (*mount.Table, error) { return n.Table() }
+
+func (n *fakeNode) At(path string) (*mount.Table, mount.Entry, bool, error) {
+	return lookUp(n.Table, path)
+}
+
+// lookUp returns what is mounted at path in a table that is read for that.
+func lookUp(read func() (*mount.Table, error), path string) (*mount.Table, mount.Entry, bool, error) {
+	table, err := read()
+	if err != nil {
+		return nil, mount.Entry{}, false, err
+	}
+	e, mounted := table.At(path)
+	return table, e, mounted, nil
 }
 
 func (n *fakeNode) Busy(string) (mount.Call, bool) { return mount.Call{}, false }

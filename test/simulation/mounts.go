@@ -59,6 +59,17 @@ func (k kernel) Table() (*mount.Table, error) {
 	return mount.NewTable(entries), nil
 }
 
+func (k kernel) TableWithin(time.Duration) (*mount.Table, error) { return k.Table() }
+
+func (k kernel) At(path string) (*mount.Table, mount.Entry, bool, error) {
+	table, err := k.Table()
+	if err != nil {
+		return nil, mount.Entry{}, false, err
+	}
+	e, mounted := table.At(path)
+	return table, e, mounted, nil
+}
+
 func (k kernel) Busy(string) (mount.Call, bool) { return mount.Call{}, false }
 
 func (k kernel) Bind(ctx context.Context, source, target string, readOnly bool, _ []string) error {

@@ -9,6 +9,7 @@ import (
 	"context"
 	"maps"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
@@ -60,6 +61,8 @@ type Observer struct {
 type ObserverMounts interface {
 	DeviceFinder
 	Table() (*mount.Table, error)
+	// TableWithin is mount.Mounter's: nothing may be released by it.
+	TableWithin(age time.Duration) (*mount.Table, error)
 	CheckFree(ctx context.Context, d mount.Device, raw bool) error
 	ShutdownFilesystem(ctx context.Context, path string, still func() error, within ...string) error
 }

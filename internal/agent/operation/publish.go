@@ -182,7 +182,7 @@ func (env *Environment) completePublication(ctx context.Context, v *Volume, f pl
 	if u.Type == volumesv1alpha1.PublicationDevice {
 		u.Device = env.deviceAt(ctx, u.Path).Path
 	}
-	if err := env.noteDevices(ctx, v, u); err != nil {
+	if err := env.noteDevices(ctx, v, u, env.Mounts.At); err != nil {
 		return err
 	}
 	u.Source = record.SourceOf(e)
@@ -229,24 +229,34 @@ func (env *Environment) announcePublished(_ *Volume, f plan.Facts, u record.Use)
 	}
 }
 
+// mountedAt returns what is mounted at path, and why it cannot be the volume. What would be undone is read again.
+func (env *Environment) mountedAt(ctx context.Context, r *record.Record, path,
+	label string) (e mount.Entry, wrong, err error) {
+	for _, at := range []lookup{env.Mounts.At, env.atNow} {
+		table, found, mounted, err := at(path)
+		if err != nil {
+			return e, nil, err
+		}
+		if e = found; !mounted {
+			return e, nil, failure.Problemf(volumesv1alpha1.ReasonPublishFailed,
+				"the driver reports success, but nothing is mounted at %s", path)
+		}
+		if wrong = cmp.Or(env.notVolume(ctx, r, table, path, e), checkLabel(e, label)); wrong == nil {
+			return e, nil, nil
+		}
+	}
+	return e, wrong, nil
+}
+
 // verifyPublication returns what is mounted at path, one of the publication's two, once it is known to be the volume.
 // What this publish has put there and is not the volume is taken away again.
 func (env *Environment) verifyPublication(
 	ctx context.Context, v *Volume, f plan.Facts, u *record.Use, path string,
 ) (mount.Entry, error) {
-	table, err := env.Mounts.Table()
-	if err != nil {
-		return mount.Entry{}, err
-	}
-	e, mounted := table.At(path)
-	if !mounted {
-		return e, failure.Problemf(volumesv1alpha1.ReasonPublishFailed,
-			"the driver reports success, but nothing is mounted at %s", path)
-	}
-	wrong := cmp.Or(env.notVolume(ctx, v.Record, table, path, e), checkLabel(e, f.Label(*u)))
+	e, wrong, err := env.mountedAt(ctx, v.Record, path, f.Label(*u))
 	switch {
-	case wrong == nil:
-		return e, nil
+	case err != nil || wrong == nil:
+		return e, err
 	case f.Uses[u.Intent.UID] != record.Missing && !errors.Is(wrong, ErrOwnDisk):
 		return e, &failure.Problem{Reason: volumesv1alpha1.ReasonPathOccupied,
 			Message: "what is mounted at the published path is left alone", Err: wrong}

@@ -122,12 +122,10 @@ func withLabel(options []string, label string) []string {
 // staged notes what the driver has mounted. A driver may mount nothing at the staging path, but then it never did.
 func (env *Environment) staged(ctx context.Context, v *Volume, f plan.Facts, before record.Stage, label string) error {
 	s := &v.Record.Stage
-	table, err := env.Mounts.Table()
-	if err != nil {
-		return err
-	}
-	e, mounted := table.At(s.Path)
+	table, e, mounted, err := env.Mounts.At(s.Path)
 	switch {
+	case err != nil:
+		return err
 	case mounted:
 		if err := rightFilesystem(f.VolumeSource().FSType, e); err != nil && !v.Record.Block() {
 			return err
@@ -146,7 +144,7 @@ func (env *Environment) staged(ctx context.Context, v *Volume, f plan.Facts, bef
 		return &driver.Error{Outcome: driver.Uncertain, Code: volumesv1alpha1.ReasonMountLost,
 			Message: fmt.Sprintf("the driver reports success, but nothing is mounted at %s any more", s.Path)}
 	}
-	if err := env.noteDevice(ctx, v, s.Path); err != nil {
+	if err := env.noteDevice(ctx, v, s.Path, env.Mounts.At); err != nil {
 		return err
 	}
 	s.Phase = record.PhaseDone
