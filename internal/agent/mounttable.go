@@ -45,10 +45,10 @@ func (a *Agent) watchMounts(ctx context.Context) {
 		case <-due:
 			age, due = 0, nil
 		}
-		a.observer.MountsChanged()
 		if err := a.compareViews(ctx, age); err != nil {
 			a.Log.Error(err, "mount table not compared")
 		}
+		a.observer.MountsChanged() // afterwards: it may be content with what was read for the agent's own volumes
 	}
 }
 

@@ -20,35 +20,46 @@ import (
 	"github.com/hawser-io/hawser/internal/mount"
 )
 
-// agedMounts report of what age each table may be.
+// agedMounts report of what age each table may be, and whether the observer of the kubelet is to look already.
 type agedMounts struct {
 	operation.Mounts
-	asked chan time.Duration
+	observer chan struct{}
+	asked    chan asked
+}
+
+type asked struct {
+	age      time.Duration
+	observed bool
 }
 
 func (m agedMounts) TableWithin(age time.Duration) (*mount.Table, error) {
-	m.asked <- age
+	m.asked <- asked{age, len(m.observer) > 0}
 	return mount.NewTable(nil), nil
 }
 
+// The observer takes a table of a moment ago. What was moved shows in it once the agent has read the table of now.
 func TestWhatHasGoneIsFoundAtOnceAndWhatBecameOfTheRestOnceASecond(t *testing.T) {
 	b := newBench(t, testVolume{handle: "volume"})
-	changes, asked := make(chan struct{}), make(chan time.Duration)
-	b.agent.Mounts, b.agent.MountChanges = agedMounts{b.agent.Mounts, asked}, changes
+	changes, observer := make(chan struct{}), b.agent.observer.Mounted
+	m := agedMounts{b.agent.Mounts, observer, make(chan asked)}
+	b.agent.Mounts, b.agent.MountChanges = m, changes
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); b.agent.watchMounts(ctx) }()
 	for round := range 2 {
 		for range 3 {
 			changes <- struct{}{}
-			if age := <-asked; age != anyAge {
-				t.Errorf("round %d: a change is compared with a table of age %s, want %s", round, age, anyAge)
+			if got := <-m.asked; got != (asked{age: anyAge}) {
+				t.Errorf("round %d: a change is compared with %+v, want a table of age %s, and the observer later", round, got,
+					anyAge)
 			}
+			<-observer
 		}
 		b.clock.Step(mount.Recent)
-		if age := <-asked; age != 0 {
-			t.Errorf("round %d: a second later: table of age %s, want one of now", round, age)
+		if got := <-m.asked; got != (asked{}) {
+			t.Errorf("round %d: a second later: %+v, want a table of now, and the observer later", round, got)
 		}
+		<-observer
 	}
 	cancel()
 	<-ended

@@ -169,7 +169,7 @@ func (t *tables) at(path string) (*Table, Entry, bool, error) {
 	return table, e, mounted, nil
 }
 
-// knownAt returns the mount that is known at path, once the kernel shows it there again.
+// knownAt returns the mount that is known at path, once the kernel shows it there again with nothing on it.
 func (t *tables) knownAt(path string) (table *Table, e Entry, mounted bool, err error) {
 	if !t.known.trusted() {
 		return nil, e, false, nil
@@ -192,7 +192,8 @@ func (k *known) trusted() bool {
 	return k.shown && !k.refused
 }
 
-// again reads the mount with the entry's number again.
+// again reads the mount of the entry again, unless something is mounted on it: that may have been moved there, so the
+// entry is not known to be reachable. A later mount may have its number, so it needs to show the same.
 func (k *known) again(e Entry) (Entry, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -204,8 +205,13 @@ func (k *known) again(e Entry) (Entry, bool) {
 	if !there || i < 0 {
 		return Entry{}, false
 	}
+	covered, err := k.kernel.Covered(k.ids[i])
+	if err != nil || covered {
+		return Entry{}, false
+	}
 	m, err := k.kernel.Get(k.ids[i])
-	return entryOf(m), err == nil
+	now := entryOf(m)
+	return now, err == nil && now.sameDevice(e) && now.Root == e.Root
 }
 
 func entryOf(m statmount.Mount) Entry {

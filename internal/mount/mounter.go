@@ -83,7 +83,7 @@ const Recent = time.Second
 func (m *Mounter) recent() (*Table, error) { return m.TableWithin(Recent) }
 
 // At returns the mount that is reachable at path as it is now, and a table that has it there. What that table has of
-// other mounts may be as old as Recent.
+// other mounts may be as old as Recent: whether one has been moved to a directory above since, and hides it.
 func (m *Mounter) At(path string) (*Table, Entry, bool, error) {
 	return m.tables.at(filepath.Clean(path))
 }

@@ -34,7 +34,7 @@ func (o *Observer) Run(ctx context.Context) {
 			return
 		case <-o.Wake:
 		case <-o.nextAttempt():
-		case <-o.mounted:
+		case <-o.Mounted:
 			if !o.otherMounts() {
 				continue
 			}

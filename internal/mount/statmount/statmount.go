@@ -102,6 +102,19 @@ func (n *Namespace) List(into []ID) ([]ID, error) {
 	}
 }
 
+// Covered reports whether a mount is at or below that one.
+func (n *Namespace) Covered(id ID) (bool, error) {
+	var first ID
+	r := request{mount: uint64(id), namespace: n.number}
+	r.size = uint32(unsafe.Sizeof(r))
+	listed, _, errno := unix.Syscall6(unix.SYS_LISTMOUNT, uintptr(unsafe.Pointer(&r)), uintptr(unsafe.Pointer(&first)), 1,
+		0, 0, 0)
+	if errno != 0 {
+		return false, fmt.Errorf("listing mounts on mount %d: %w", id, errno)
+	}
+	return listed > 0, nil
+}
+
 // Get returns a mount. The error is ENOENT if it has gone, and ErrNotShown where the mount table has more.
 func (n *Namespace) Get(id ID) (Mount, error) {
 	r := request{mount: uint64(id), parameter: needed | filesystemOptions | subtype | securityOptions, namespace: n.number}
