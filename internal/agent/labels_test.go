@@ -6,9 +6,11 @@ SPDX-License-Identifier: Apache-2.0
 package agent
 
 import (
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/fstest"
 
@@ -25,6 +27,7 @@ func TestVolumesHaveTheLabelOfTheirUsers(t *testing.T) {
 		"nothing is labelled without SELinux":                              testNoSELinux,
 		"an intent with another label waits until the first has gone":      testLabelConflict,
 		"what the kubelet has mounted is shared with one label":            testKubeletsLabel,
+		"what the kubelet mounts meanwhile is not taken over":              testKubeletsLabelMeanwhile,
 		"a driver that does not mount with labels publishes nothing":       testUnlabelled,
 		"a label that ends the mount option is refused by the agent too":   testLabelInjected,
 		"a label that the volume cannot have is refused":                   testLabelRefused,
@@ -132,6 +135,34 @@ func testKubeletsLabel(t *testing.T, c *cluster) {
 	n.names(n.condition(n.want(v, "other", level("s0:c3,c4")), volumesv1alpha1.ConditionStaged,
 		volumesv1alpha1.ReasonSELinuxConflict), "the kubelet", "s0:c1,c2", "other", "s0:c3,c4")
 	n.ready(n.want(v, "same", level("s0:c1,c2")))
+}
+
+// testKubeletsLabelMeanwhile has the kubelet mount with another label after the agent found nothing there. The driver
+// reports success for what is mounted already.
+func testKubeletsLabelMeanwhile(t *testing.T, c *cluster) {
+	n, v := c.labelled(t)
+	kubelet := fakeKubelet{n}
+	staged := kubelet.entry(v, n.stagingPath(v))
+	staged.SuperOptions = []string{"rw", `context="` + fileLabel + `:c3,c4"`}
+	var once sync.Once
+	n.driver.setBefore(func(method, _ string) error {
+		if method == "stage" {
+			once.Do(func() {
+				kubelet.write(filepath.Join(kubelet.stageDir(v), "vol_data.json"), kubeletRecord(v))
+				n.kernel.mount(staged)
+			})
+		}
+		return nil
+	})
+	i := n.want(v, "data", level("s0:c1,c2"))
+	n.names(n.condition(i, volumesv1alpha1.ConditionStaged, volumesv1alpha1.ReasonSELinuxConflict), "s0:c3,c4",
+		"s0:c1,c2")
+	if calls := n.driver.made(); slices.ContainsFunc(calls, func(c string) bool { return strings.HasPrefix(c, "publish") }) {
+		t.Errorf("calls: %v, want nothing published", calls)
+	}
+	n.must(os.Remove(filepath.Join(kubelet.stageDir(v), "vol_data.json")))
+	n.kernel.umount(staged.Path)
+	n.ready(i)
 }
 
 func testUnlabelled(t *testing.T, c *cluster) {

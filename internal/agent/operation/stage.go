@@ -95,20 +95,26 @@ func (env *Environment) stageLabel(f plan.Facts) (string, error) {
 		}
 		return "", nil
 	}
-	if f.Record.Stage.Phase != record.PhaseNone {
-		return f.Label(*holder), nil // what is there is of an earlier call, and is checked after this one
+	label := f.Label(*holder)
+	if f.Record.Stage.Phase != record.PhaseNone && (label == "" || f.StageLabel == "") {
+		return label, nil // what is there is of an earlier call, and is checked after this one
 	}
-	return f.Label(*holder), f.LabelConflict(*holder)
+	return label, f.LabelConflict(*holder)
 }
 
 // checkLabel fails unless the driver has mounted with the label. One that ignores the option, or remounts with it, which
 // the kernel ignores, would give the volume's files to other users.
 func checkLabel(e mount.Entry, label string) error {
-	if is := selinux.Of(e.SuperOptions); label != "" && !selinux.Same(is, label) {
-		return fmt.Errorf("%s is mounted with the SELinux label %q, and the driver was asked for %q: its CSIDriver has "+
-			"seLinuxMount, but it does not mount with the label", e.Path, is, label)
+	switch is := selinux.Of(e.SuperOptions); {
+	case label == "" || selinux.Same(is, label):
+		return nil
+	case is == "":
+		return fmt.Errorf("%s is mounted without an SELinux label, and the driver was asked for %q: its CSIDriver has "+
+			"seLinuxMount, but it does not mount with the label", e.Path, label)
+	default:
+		return fmt.Errorf("%s is mounted with the SELinux label %q, and the driver was asked for %q: it was mounted before, "+
+			"and gets the other label once it was unmounted", e.Path, is, label)
 	}
-	return nil
 }
 
 // withLabel are mount options with that of the label last, as the kubelet gives them to drivers.
