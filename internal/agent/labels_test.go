@@ -99,7 +99,9 @@ func testLabelConflict(t *testing.T, c *cluster) {
 	first := n.want(v, "first", level("s0:c1,c2"))
 	n.ready(first)
 	second, none := n.want(v, "second", level("s0:c3,c4")), n.want(v, "none")
-	for i, wanted := range map[*volumesv1alpha1.VolumeAttachmentIntent]string{second: "s0:c3,c4", none: "no SELinux label"} {
+	for i, wanted := range map[*volumesv1alpha1.VolumeAttachmentIntent]string{
+		second: "s0:c3,c4", none: "no SELinux label",
+	} {
 		got := n.condition(i, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonSELinuxConflict)
 		n.names(got, first.Name, fileLabel+":c1,c2", i.Name, wanted)
 		if meta.FindStatusCondition(got.Status.Conditions, volumesv1alpha1.ConditionStalled) != nil {
@@ -157,7 +159,8 @@ func testKubeletsLabelMeanwhile(t *testing.T, c *cluster) {
 	i := n.want(v, "data", level("s0:c1,c2"))
 	n.names(n.condition(i, volumesv1alpha1.ConditionStaged, volumesv1alpha1.ReasonSELinuxConflict), "s0:c3,c4",
 		"s0:c1,c2")
-	if calls := n.driver.made(); slices.ContainsFunc(calls, func(c string) bool { return strings.HasPrefix(c, "publish") }) {
+	published := func(call string) bool { return strings.HasPrefix(call, "publish") }
+	if calls := n.driver.made(); slices.ContainsFunc(calls, published) {
 		t.Errorf("calls: %v, want nothing published", calls)
 	}
 	n.must(os.Remove(filepath.Join(kubelet.stageDir(v), "vol_data.json")))

@@ -97,7 +97,8 @@ func TestNothingIsUndoneByWhatWasKnownAMomentAgo(t *testing.T) {
 	}
 }
 
-// A driver may mount elsewhere and move the mount into place. What was known of the mount before is not where it is now.
+// A driver may mount elsewhere and move the mount into place. What was known of the mount before is not where it is
+// now.
 func TestWhatADriverMovedIntoPlaceIsNotTakenForNothing(t *testing.T) {
 	b := newBench(t, testVolume{handle: "volume"})
 	b.want("intent")

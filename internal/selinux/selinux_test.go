@@ -106,7 +106,8 @@ func TestWhatCouldEndAMountOptionIsNotValid(t *testing.T) {
 			t.Errorf("%+v is valid, want it refused", o)
 		}
 	}
-	if o := (corev1.SELinuxOptions{User: "system_u", Role: "system_r", Type: "container_t", Level: "s0-s15:c0.c1023"}); !Valid(&o) {
+	o := corev1.SELinuxOptions{User: "system_u", Role: "system_r", Type: "container_t", Level: "s0-s15:c0.c1023"}
+	if !Valid(&o) {
 		t.Errorf("%+v is not valid, want it accepted", o)
 	}
 }

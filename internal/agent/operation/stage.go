@@ -102,8 +102,8 @@ func (env *Environment) stageLabel(f plan.Facts) (string, error) {
 	return label, f.LabelConflict(*holder)
 }
 
-// checkLabel fails unless the driver has mounted with the label. One that ignores the option, or remounts with it, which
-// the kernel ignores, would give the volume's files to other users.
+// checkLabel fails unless the driver has mounted with the label. One that ignores the option, or remounts with it,
+// which the kernel ignores, would give the volume's files to other users.
 func checkLabel(e mount.Entry, label string) error {
 	switch is := selinux.Of(e.SuperOptions); {
 	case label == "" || selinux.Same(is, label):

@@ -27,8 +27,8 @@ type SELinux struct {
 // labelled reports that the volume is mounted with the label of its users: the node has SELinux, and the driver mounts
 // with a label. An administrator's label in the PersistentVolume is for all.
 func (f Facts) labelled() bool {
-	return f.SELinux != nil && f.Entry != nil && f.Entry.SELinuxMount && f.VolumeSource().Mode != corev1.PersistentVolumeBlock &&
-		selinux.Of(f.VolumeSource().MountOptions) == ""
+	return f.SELinux != nil && f.Entry != nil && f.Entry.SELinuxMount &&
+		f.VolumeSource().Mode != corev1.PersistentVolumeBlock && selinux.Of(f.VolumeSource().MountOptions) == ""
 }
 
 func optionsOf(u record.Use) *corev1.SELinuxOptions {

@@ -129,7 +129,9 @@ func TestTheIntentOfAnInlineVolumeHasTheSELinuxLabelOfItsContainers(t *testing.T
 		"one without a level": {func(s *corev1.PodSpec) {
 			s.SecurityContext.SELinuxOptions = &corev1.SELinuxOptions{Type: "container_t"}
 		}, nil},
-		"one that no mount option can have": {func(s *corev1.PodSpec) { s.SecurityContext.SELinuxOptions = label("s0\"") }, nil},
+		"one that no mount option can have": {func(s *corev1.PodSpec) {
+			s.SecurityContext.SELinuxOptions = label("s0\"")
+		}, nil},
 		"labels of files": {func(s *corev1.PodSpec) {
 			s.SecurityContext.SELinuxOptions = label("s0:c1,c2")
 			s.SecurityContext.SELinuxChangePolicy = ptr.To(corev1.SELinuxChangePolicyRecursive)

@@ -77,8 +77,8 @@ var node = []Entry{
 		Run:     []string{"kubectl get vai {intent} -n {namespace} -o jsonpath='{.spec.mount.options}'"}},
 	{Code: "HWS320", Reason: volumesv1alpha1.ReasonSELinuxOptions, Level: Problem, Depth: Root, Acts: Author,
 		Says: "The node has SELinux, and the volume cannot be mounted with the label that the intent asks for.",
-		Way: "Correct mount.seLinuxOptions, or create the intent without them. A label needs a CSIDriver with seLinuxMount, " +
-			"and a PersistentVolume without a context in its mountOptions.",
+		Way: "Correct mount.seLinuxOptions, or create the intent without them. A label needs a CSIDriver with " +
+			"seLinuxMount, and a PersistentVolume without a context in its mountOptions.",
 		Instead: []Instead{released},
 		Run: []string{"kubectl get csidriver {driver} -o jsonpath='{.spec.seLinuxMount}'",
 			"kubectl get pv {volume} -o jsonpath='{.spec.mountOptions}'", lastError}},
@@ -141,7 +141,7 @@ var node = []Entry{
 			"kubectl get pods -A -o wide --field-selector spec.nodeName={node}"}},
 	{Code: "HWS336", Reason: volumesv1alpha1.ReasonSELinuxConflict, Level: Problem, Depth: Root, Acts: Author,
 		Says: "Another use on the node has the volume mounted with another SELinux label. A filesystem has one.",
-		Way: "Give all intents of the volume on the node, and the pods that use its claim there, one label in seLinuxOptions, " +
-			"or let the other use end.",
+		Way: "Give all intents of the volume on the node, and the pods that use its claim there, one label in " +
+			"seLinuxOptions, or let the other use end.",
 		Run: []string{"kubectl get vai -A --field-selector status.volumeName={volume}", lastError}},
 }
