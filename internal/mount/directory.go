@@ -30,8 +30,8 @@ const (
 // IsDirectory reports whether the mount is a directory of MakeDirectory.
 func (e Entry) IsDirectory() bool { return e.FSType == directoryType && e.Source == directorySource }
 
-// MakeDirectory mounts an empty directory at path, which must exist, with an SELinux label unless that is empty. It does
-// nothing if one is there. Any other mount is ErrOccupied.
+// MakeDirectory mounts an empty directory at path, which must exist, with an SELinux label unless that is empty. It
+// does nothing if one is there. Any other mount is ErrOccupied.
 func (m *Mounter) MakeDirectory(ctx context.Context, path, label string) error {
 	path = filepath.Clean(path)
 	return m.run(ctx, changes, "directory", path, func() error {

@@ -81,8 +81,8 @@ func TestAnotherMountWithTheNumberOfAnEarlierOneIsNotTakenForIt(t *testing.T) {
 	})
 }
 
-// refuseCalls has the kernel answer these calls of this thread with the error, as an older kernel or the seccomp profile
-// of a container does. It cannot be undone: the thread has to end.
+// refuseCalls has the kernel answer these calls of this thread with the error, as an older kernel or the seccomp
+// profile of a container does. It cannot be undone: the thread has to end.
 func refuseCalls(t *testing.T, answer unix.Errno, calls ...uint32) {
 	t.Helper()
 	filter := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}} // the number of the call
@@ -104,13 +104,14 @@ func refuseCalls(t *testing.T, answer unix.Errno, calls ...uint32) {
 func TestWhereTheKernelsCallsAreRefusedTheTableIsRead(t *testing.T) {
 	needsRoot(t)
 	needsSingleMounts(t)
+	both := []uint32{unix.SYS_LISTMOUNT, unix.SYS_STATMOUNT}
 	for name, test := range map[string]struct {
 		answer  unix.Errno
 		calls   []uint32
 		trusted bool
 	}{
-		"a kernel without them":                {answer: unix.ENOSYS, calls: []uint32{unix.SYS_LISTMOUNT, unix.SYS_STATMOUNT}},
-		"seccomp":                              {answer: unix.EPERM, calls: []uint32{unix.SYS_LISTMOUNT, unix.SYS_STATMOUNT}},
+		"a kernel without them":                {answer: unix.ENOSYS, calls: both},
+		"seccomp":                              {answer: unix.EPERM, calls: both},
 		"seccomp, only single mounts":          {answer: unix.EPERM, calls: []uint32{unix.SYS_STATMOUNT}},
 		"seccomp, the list, after it was used": {answer: unix.EPERM, calls: []uint32{unix.SYS_LISTMOUNT}, trusted: true},
 		"seccomp, single mounts, after it was used": {answer: unix.EPERM, calls: []uint32{unix.SYS_STATMOUNT},

@@ -82,7 +82,8 @@ func Of(options []string) string {
 	return ""
 }
 
-// Same reports whether both are one label. The kernel writes categories in order, and three or more in a row as a range.
+// Same reports whether both are one label. The kernel writes categories in order, and three or more in a row as a
+// range.
 func Same(a, b string) bool { return a == b || canonical(a) == canonical(b) }
 
 // canonical has the categories in order and one by one, and no upper level that is the lower one.
