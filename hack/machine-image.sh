@@ -5,21 +5,23 @@
 # Makes what the virtual machines of test/machine boot, once: Debian's kernel with its modules, and a root file system
 # with the packages of hack/machine-packages.
 #
-#   hack/machine-image.sh DIR       writes DIR/vmlinuz, DIR/root.img, and the initramfs' modules to DIR/modules/
+#   hack/machine-image.sh DIR             writes DIR/vmlinuz, DIR/root.img, and the initramfs' modules to DIR/modules/
+#   hack/machine-image.sh DIR selinux     the same with Debian's SELinux policy and all files labelled for it
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export PATH=$PATH:/usr/sbin:/sbin
 
-mkdir -p "${1:?usage: machine-image.sh DIR}"
+mkdir -p "${1:?usage: machine-image.sh DIR [selinux]}"
 dir=$(cd "$1" && pwd)
 release=bookworm
 size=6G
+lists=(hack/machine-packages ${2:+"hack/machine-packages-$2"})
 
 # Two suites may begin at the same time.
 exec 9>"$dir/lock"
 flock 9
-stamp=$(cat hack/machine-packages hack/machine-image.sh | sha256sum)
+stamp=$(cat "${lists[@]}" ${2:+"hack/machine-$2.cil"} hack/machine-image.sh | sha256sum)
 if [[ -f $dir/root.img && $(cat "$dir/stamp" 2>/dev/null) == "$stamp" ]]; then
 	exit 0
 fi
@@ -29,8 +31,8 @@ trap 'rm -rf "$dir/tree"' EXIT
 step() { printf 'machine image: %s (%d s)\n' "$1" "$SECONDS"; }
 
 # The kernel's own package would also make an initramfs, which takes longer than all the rest.
-step "installing Debian $release with $(wc -l <hack/machine-packages) packages"
-mmdebstrap --quiet --mode=root --variant=minbase --include="$(paste -s -d , hack/machine-packages)" \
+step "installing Debian $release with $(cat "${lists[@]}" | wc -l) packages"
+mmdebstrap --quiet --mode=root --variant=minbase --include="$(cat "${lists[@]}" | paste -s -d ,)" \
 	--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
 	--dpkgopt='path-exclude=/usr/share/locale/*' \
 	--customize-hook='chroot "$1" sh -c "cd /root && apt-get -qq download \$(apt-cache depends linux-image-amd64 |
@@ -67,6 +69,16 @@ rm -rf "$dir"/tree/root/*.deb "$dir/tree/kernel" "$dir"/tree/var/cache/apt/* "$d
 : >"$dir/tree/etc/fstab"
 echo 'nameserver 10.0.2.3' >"$dir/tree/etc/resolv.conf"
 echo '127.0.0.1 localhost' >"$dir/tree/etc/hosts"
+if [[ ${2:-} == selinux ]]; then
+	step "labelling the root file system"
+	sed -i 's/^SELINUX=.*/SELINUX=enforcing/' "$dir/tree/etc/selinux/config"
+	cp hack/machine-selinux.cil "$dir/tree/tmp/"
+	# Labels are attributes of files, which any kernel keeps. The machine's own file systems are labelled as they begin.
+	unshare --mount sh -e -c 'mount -t proc proc "$1/proc"
+		chroot "$1" semodule --noreload --install /tmp/machine-selinux.cil
+		rm "$1/tmp/machine-selinux.cil"
+		chroot "$1" setfiles -F /etc/selinux/default/contexts/files/file_contexts /' - "$dir/tree" >>"$dir/log" 2>&1
+fi
 truncate -s $size "$dir/root.img.new"
 mkfs.ext4 -q -F -E lazy_itable_init=0,nodiscard -d "$dir/tree" "$dir/root.img.new"
 mv "$dir/root.img.new" "$dir/root.img"

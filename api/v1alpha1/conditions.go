@@ -242,7 +242,7 @@ const (
 	ReasonMountOptions        = "MountOptionsNotSupported"
 	ReasonMountNotAllowed     = "MountOptionsNotAllowed"
 	ReasonSELinuxOptions      = "SELinuxOptionsNotSupported"
-	ReasonSELinuxMount        = "SELinuxMountNotSupported"
+	ReasonSELinuxConflict     = "SELinuxConflict"
 	ReasonFSGroupConflict     = "FSGroupConflict"
 	ReasonSharedByKubelet     = "UsedByKubelet"
 	ReasonUsedByPods          = "UsedByPods"

@@ -20,7 +20,7 @@ import (
 )
 
 // earlierRefused are the refusals of earlier manifests, by the name of the intent.
-var earlierRefused = map[string]string{"labelled": seLinuxRefused}
+var earlierRefused = map[string]string{}
 
 // testEarlierManifests applies manifests as users wrote them before. They are copies: nothing may be repaired in them.
 // The API server validates them strictly, as for kubectl: a field that it does not know is an error.

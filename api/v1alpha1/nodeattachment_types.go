@@ -192,7 +192,7 @@ type NodeAttachment struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	FSGroupPolicy storagev1.FSGroupPolicy `json:"fsGroupPolicy,omitempty"`
-	// seLinuxMount of the CSIDriver: on a node with SELinux the kubelet mounts the volume with a context option.
+	// seLinuxMount of the CSIDriver: on a node with SELinux the volume is mounted with the label of its users.
 	// +optional
 	SELinuxMount bool `json:"seLinuxMount,omitempty"`
 	// nodeStageSecretRef names the Secret for NodeStageVolume.

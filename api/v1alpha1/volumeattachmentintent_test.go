@@ -32,9 +32,10 @@ const (
 		"and lazytime; " +
 		"an administrator can set others in mountOptions of the PersistentVolume or StorageClass; for a read-only volume " +
 		"set readOnly"
-	seLinuxRefused = "spec.mount.seLinuxOptions: Invalid value: seLinuxOptions have no effect in this version, so they " +
-		"are not accepted; " +
-		"an administrator can label the volume with a context option in mountOptions of the PersistentVolume"
+	seLinuxLevel = "spec.mount.seLinuxOptions: Invalid value: seLinuxOptions need a level such as s0:c123,c456; without " +
+		"one the container runtime chooses it, and the volume would get another"
+	seLinuxNames = "spec.mount.seLinuxOptions: Invalid value: user, role and type of seLinuxOptions have letters, " +
+		"digits, '_' and '.'"
 	kubeletAttached = "spec.desiredState: Invalid value: with publisher Kubelet the kubelet mounts the volume, so " +
 		"desiredState must be Attached"
 	kubeletMount = "spec.mount: Invalid value: with publisher Kubelet the kubelet mounts the volume, so mount must " +
@@ -161,8 +162,14 @@ func mountCases() []createCase {
 		{name: "a negative group", with: changes{"spec.mount.fsGroup": int64(-1)},
 			want: []string{
 				"spec.mount.fsGroup: Invalid value: -1: spec.mount.fsGroup in body should be greater than or equal to 0"}},
-		{name: "an SELinux label", with: changes{"spec.mount.seLinuxOptions": map[string]any{"level": "s0:c1,c2"}},
-			want: []string{seLinuxRefused}},
+		{name: "an SELinux label", with: changes{"spec.mount.seLinuxOptions": map[string]any{"level": "s0-s1:c1,c2.c4",
+			"user": "system_u", "role": "system_r", "type": "container_t"}}},
+		{name: "an SELinux label without a level", with: changes{"spec.mount.seLinuxOptions": map[string]any{"type": "x_t"}},
+			want: []string{seLinuxLevel}},
+		{name: "an SELinux level that ends the option", with: changes{"spec.mount.seLinuxOptions": map[string]any{
+			"level": `s0",suid,x="`}}, want: []string{seLinuxLevel}},
+		{name: "an SELinux user with more than a name", with: changes{"spec.mount.seLinuxOptions": map[string]any{
+			"level": "s0", "user": "a:b"}}, want: []string{seLinuxNames}},
 		{name: "an unknown group change policy", with: changes{"spec.mount.fsGroupChangePolicy": "Never"},
 			want: []string{
 				`spec.mount.fsGroupChangePolicy: Unsupported value: "Never": supported values: "OnRootMismatch", "Always"`}},

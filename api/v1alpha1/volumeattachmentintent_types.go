@@ -128,7 +128,8 @@ type PersistentVolumeClaimSource struct {
 }
 
 // MountSpec is specific to one publication of a filesystem.
-// +kubebuilder:validation:XValidation:rule="!has(self.seLinuxOptions)",message="seLinuxOptions have no effect in this version, so they are not accepted; an administrator can label the volume with a context option in mountOptions of the PersistentVolume",fieldPath=".seLinuxOptions"
+// +kubebuilder:validation:XValidation:rule="!has(self.seLinuxOptions) || has(self.seLinuxOptions.level) && self.seLinuxOptions.level.matches('^[a-zA-Z0-9_.,:-]{1,256}$')",message="seLinuxOptions need a level such as s0:c123,c456; without one the container runtime chooses it, and the volume would get another",fieldPath=".seLinuxOptions"
+// +kubebuilder:validation:XValidation:rule="!has(self.seLinuxOptions) || (!has(self.seLinuxOptions.user) || self.seLinuxOptions.user.matches('^[a-zA-Z0-9_.]{0,256}$')) && (!has(self.seLinuxOptions.role) || self.seLinuxOptions.role.matches('^[a-zA-Z0-9_.]{0,256}$')) && (!has(self.seLinuxOptions.type) || self.seLinuxOptions.type.matches('^[a-zA-Z0-9_.]{0,256}$'))",message="user, role and type of seLinuxOptions have letters, digits, '_' and '.'",fieldPath=".seLinuxOptions"
 type MountSpec struct {
 	// options are used when the volume is published, never when it is staged: noexec, nodev, nosuid, noatime,
 	// nodiratime, relatime and lazytime. Administrators can set others in mountOptions of the PersistentVolume or
@@ -153,7 +154,10 @@ type MountSpec struct {
 	// +optional
 	FSGroupChangePolicy *corev1.PodFSGroupChangePolicy `json:"fsGroupChangePolicy,omitempty"`
 
-	// seLinuxOptions are not accepted in this version, because they would have no effect.
+	// seLinuxOptions are those of the processes that use the volume. On a node with SELinux, a filesystem of a driver
+	// whose CSIDriver has seLinuxMount is mounted with the label of their container files, as for a pod: user and level
+	// are theirs. All intents that have the volume staged or published on one node must name the same. A level is needed.
+	// Elsewhere they have no effect, but a driver without seLinuxMount is refused on such a node.
 	// +optional
 	SELinuxOptions *corev1.SELinuxOptions `json:"seLinuxOptions,omitempty"`
 

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 	"sync"
@@ -83,6 +84,8 @@ type Options struct {
 	Clock clock.WithTicker
 	// Uptime is the time since boot, by default CLOCK_MONOTONIC. Contexts end by the same clock.
 	Uptime func() time.Duration
+	// NodeFiles are the node's files from its root, by default of its first process.
+	NodeFiles fs.FS
 	// Step is called between any two steps, with their names; tests stop the agent there.
 	Step func(name string)
 }
@@ -172,6 +175,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.Secrets == nil {
 		o.Secrets = o.Live
+	}
+	if o.NodeFiles == nil {
+		o.NodeFiles = os.DirFS("/proc/1/root")
 	}
 }
 

@@ -416,6 +416,10 @@ func (m benchMounts) Table() (table *mount.Table, err error) {
 
 func (m benchMounts) TableWithin(time.Duration) (*mount.Table, error) { return m.Table() }
 
+func (m benchMounts) At(path string) (*mount.Table, mount.Entry, bool, error) {
+	return lookUp(m.Table, path)
+}
+
 func (m benchMounts) Busy(path string) (mount.Call, bool) {
 	_, busy := m.bench.failures["Busy "+path]
 	return mount.Call{}, busy

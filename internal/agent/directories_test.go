@@ -24,7 +24,6 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/record"
-	"github.com/hawser-io/hawser/internal/mount"
 	"github.com/hawser-io/hawser/test/csiloop/harness/harnesstest"
 )
 
@@ -45,7 +44,7 @@ func TestPodsHaveDirectoriesOfIntents(t *testing.T) {
 		"a volume that a directory shows is one of a pod, also for its figures":         testDirectoryFigures,
 		"the record of a part of a volume has the whole volume":                         testDirectoryPart,
 		"a volume that hangs keeps neither pod nor other volumes":                       testDirectoryHangs,
-		"a node with SELinux has directories that are read-only alone":                  testDirectorySELinux,
+		"a directory has the label of container files on a node with SELinux":           testDirectorySELinux,
 		"one event names all containers that receive no mounts":                         testDirectoryDeaf,
 		"an event names the runtime class of a sandbox":                                 testDirectorySandboxed,
 		"a volume that another pod has alone is named in an event":                      testDirectoryOtherPod,
@@ -370,13 +369,14 @@ func testDirectoryHangs(t *testing.T, c *cluster) {
 }
 
 func testDirectorySELinux(t *testing.T, c *cluster) {
-	n, _, a := c.started(t)
-	n.kernel.mount(mount.Entry{Path: "/sys/fs/selinux", Root: "/", Minor: 91, FSType: "selinuxfs"})
+	n := c.node(t)
+	n.withSELinux()
+	a := n.start()
 	p := n.directory("web", "app=db", nil)
-	p.refused(a, codes.FailedPrecondition, "has SELinux")
-	p.nothing()
-	p.readOnly = true
 	p.opened(a)
+	if e, _ := n.kernel.at(p.target()); !slices.Contains(e.SuperOptions, "context="+fileLabel) {
+		t.Errorf("directory of a pod: %+v, want the label of container files without a category", e)
+	}
 	p.ended(a)
 }
 

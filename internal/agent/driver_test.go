@@ -44,6 +44,8 @@ type fakeDriver struct {
 	// disk if directory names one.
 	stageless bool
 	directory string
+	// unlabelled: the driver ignores an option with a label.
+	unlabelled bool
 	// nothing: the driver reports success of a publication without mounting anything.
 	nothing  bool
 	called   chan struct{}
@@ -190,9 +192,19 @@ func (d *fakeDriver) Stage(ctx context.Context, req driver.StageRequest) error {
 		if d.fsType != "" {
 			fsType = d.fsType
 		}
-		d.node.mount(d.node.filesystemOf(req.Handle, fsType, req.StagingPath))
+		e := d.node.filesystemOf(req.Handle, fsType, req.StagingPath)
+		e.SuperOptions = d.labelOf(req.MountOptions)
+		d.node.mount(e)
 	}
 	return err
+}
+
+// labelOf are the options that the mount table shows of these: those of SELinux alone. A bind mount has the label of
+// its filesystem, whatever it is asked for.
+func (d *fakeDriver) labelOf(options []string) []string {
+	return slices.DeleteFunc(slices.Clone(options), func(o string) bool {
+		return d.unlabelled || !strings.HasPrefix(o, "context=")
+	})
 }
 
 func (d *fakeDriver) Publish(ctx context.Context, req driver.PublishRequest) error {
@@ -209,6 +221,7 @@ func (d *fakeDriver) Publish(ctx context.Context, req driver.PublishRequest) err
 	e := d.node.bindOf(req.StagingPath, req.TargetPath) // like most drivers, whatever is there
 	if d.stageless || req.Mode == corev1.PersistentVolumeBlock {
 		e = d.node.filesystemOf(req.Handle, req.FSType, req.TargetPath)
+		e.SuperOptions = d.labelOf(req.MountOptions)
 	}
 	if d.directory != "" {
 		e = d.node.bindOf(d.directory, req.TargetPath)

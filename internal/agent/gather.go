@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,6 +21,8 @@ import (
 	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/agent/report"
 	"github.com/hawser-io/hawser/internal/handshake"
+	"github.com/hawser-io/hawser/internal/mount"
+	"github.com/hawser-io/hawser/internal/selinux"
 )
 
 // gather collects everything that is known of the volume now.
@@ -54,21 +57,61 @@ func (a *Agent) gather(ctx context.Context, v *operation.Volume) (plan.Facts, er
 	}
 	f.Complete()
 	v.Seed(f.Intents, a.Clock.Now())
-	table, err := a.Mounts.Table()
+	err = a.find(&f)
+	return f, err
+}
+
+// find finds the volume's places in the mount table. For what is to be undone or made again they are read once more, as
+// they are now.
+func (a *Agent) find(f *plan.Facts) error {
+	if err := a.compare(f, mount.Recent); err != nil || plan.Forward(*f) {
+		return err
+	}
+	return a.compare(f, 0)
+}
+
+// compare finds them in a table of at most that age, 0 for that of now.
+func (a *Agent) compare(f *plan.Facts, age time.Duration) error {
+	read := a.Mounts.Table
+	if age > 0 {
+		read = func() (*mount.Table, error) { return a.Mounts.TableWithin(age) }
+	}
+	table, err := read()
 	if err != nil {
-		return plan.Facts{}, err
+		return err
 	}
 	f.Compare(table)
+	f.SELinux = a.selinux(table, *f)
 	if f.Record == nil || !f.Record.Block() {
-		return f, nil
+		return nil
 	}
 	if f.DeviceNodes, err = a.Mounts.DeviceNodes(f.Paths.GlobalMap(f.Record.VolumeSource())); err != nil {
-		return plan.Facts{}, err
+		return err
 	}
 	if len(f.DeviceNodes) > 0 {
 		f.Reference = record.Present
 	}
-	return f, nil
+	return nil
+}
+
+// selinux is what is known of SELinux on the node; nil where it has none, or where nothing of the volume depends on it.
+func (a *Agent) selinux(table *mount.Table, f plan.Facts) *plan.SELinux {
+	asks := func(u record.Use) bool { return u.Mount != nil && u.Mount.SELinuxOptions != nil }
+	if f.Record == nil || f.Entry == nil || !f.Entry.SELinuxMount && !slices.ContainsFunc(f.Record.Uses, asks) ||
+		!table.SELinux() {
+		return nil
+	}
+	label, err := selinux.FileLabel(a.NodeFiles)
+	return &plan.SELinux{Files: label, Err: err}
+}
+
+// fileLabel is the SELinux label of the node's container files; empty without SELinux.
+func (a *Agent) fileLabel() (string, error) {
+	table, err := a.Mounts.TableWithin(mount.Recent)
+	if err != nil || !table.SELinux() {
+		return "", err
+	}
+	return selinux.FileLabel(a.NodeFiles)
 }
 
 // markedInUse reports whether the node's state has the volume in use by the agent. The manager takes intents to be

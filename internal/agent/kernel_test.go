@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -218,6 +219,22 @@ func (n *fakeNode) Table() (*mount.Table, error) {
 	return mount.NewTable(slices.Clone(n.entries)), nil
 }
 
+func (n *fakeNode) TableWithin(time.Duration) (*mount.Table, error) { return n.Table() }
+
+func (n *fakeNode) At(path string) (*mount.Table, mount.Entry, bool, error) {
+	return lookUp(n.Table, path)
+}
+
+// lookUp returns what is mounted at path in a table that is read for that.
+func lookUp(read func() (*mount.Table, error), path string) (*mount.Table, mount.Entry, bool, error) {
+	table, err := read()
+	if err != nil {
+		return nil, mount.Entry{}, false, err
+	}
+	e, mounted := table.At(path)
+	return table, e, mounted, nil
+}
+
 func (n *fakeNode) Busy(string) (mount.Call, bool) { return mount.Call{}, false }
 
 func (n *fakeNode) Bind(ctx context.Context, source, target string, readOnly bool, _ []string) error {
@@ -297,7 +314,7 @@ func (n *fakeNode) EnsureDir(ctx context.Context, path string, perm fs.FileMode)
 	return os.MkdirAll(path, perm)
 }
 
-func (n *fakeNode) MakeDirectory(ctx context.Context, path string) error {
+func (n *fakeNode) MakeDirectory(ctx context.Context, path, label string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -307,8 +324,12 @@ func (n *fakeNode) MakeDirectory(ctx context.Context, path string) error {
 		}
 		return mount.ErrOccupied
 	}
-	n.mount(mount.Entry{Path: path, Root: "/", Minor: 90, FSType: "tmpfs", Source: "volumes.hawser.io",
-		Options: []string{"ro"}})
+	e := mount.Entry{Path: path, Root: "/", Minor: 90, FSType: "tmpfs", Source: "volumes.hawser.io",
+		Options: []string{"ro"}}
+	if label != "" {
+		e.SuperOptions = []string{"context=" + label}
+	}
+	n.mount(e)
 	return nil
 }
 

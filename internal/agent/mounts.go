@@ -62,10 +62,10 @@ func (b boundedMounts) Unmount(ctx context.Context, path string) error {
 	return b.Mounts.Unmount(ctx, path)
 }
 
-func (b boundedMounts) MakeDirectory(ctx context.Context, path string) error {
+func (b boundedMounts) MakeDirectory(ctx context.Context, path, label string) error {
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()
-	return b.Mounts.MakeDirectory(ctx, path)
+	return b.Mounts.MakeDirectory(ctx, path, label)
 }
 
 func (b boundedMounts) MakePlace(ctx context.Context, dir, place string) error {

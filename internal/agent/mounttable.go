@@ -8,48 +8,73 @@ package agent
 import (
 	"context"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/operation"
 	"github.com/hawser-io/hawser/internal/agent/plan"
 	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/agent/report"
+	"github.com/hawser-io/hawser/internal/mount"
 )
 
-// watchMounts compares the records with the mount table whenever the kernel says that it changed.
+// anyAge is for finding out which mounts have come and gone.
+const anyAge = 24 * time.Hour
+
+// watchMounts compares the records with the mount table whenever the kernel reports that it changed. At once it finds
+// which mounts have come and gone. What became of the others follows once for all changes of a second.
 func (a *Agent) watchMounts(ctx context.Context) {
+	var others clock.Timer
+	var due <-chan time.Time
 	for {
+		age := anyAge
 		select {
 		case <-ctx.Done():
+			if others != nil {
+				others.Stop()
+			}
 			return
 		case <-a.MountChanges:
+			if due == nil {
+				others = a.Clock.NewTimer(mount.Recent)
+				due = others.C()
+			}
+		case <-due:
+			age, due = 0, nil
 		}
-		a.observer.MountsChanged()
-		table, err := a.Mounts.Table()
-		if err != nil {
+		if err := a.compareViews(ctx, age); err != nil {
 			a.Log.Error(err, "mount table not compared")
-			continue
 		}
-		a.views.Range(func(name, view any) bool {
-			r := view.(*record.Record)
-			if r == nil {
-				return true
-			}
-			f := plan.Facts{Name: name.(string), Paths: a.paths, Now: a.now(), Record: r}
-			f.Compare(table)
-			v := a.volume(f.Name)
-			if len(f.Lost()) > 0 || v.AwaitsMounts() {
-				v.NoteChange(operation.MountsChanged)
-				a.queue.add(f.Name)
-			}
-			if e, ok := table.At(r.Stage.Path); ok && e.Failed() != "" && r.Sick == nil {
-				go a.examine(ctx, r)
-			}
-			return true
-		})
+		a.observer.MountsChanged() // afterwards: it may be content with what was read for the agent's own volumes
 	}
+}
+
+func (a *Agent) compareViews(ctx context.Context, age time.Duration) error {
+	table, err := a.Mounts.TableWithin(age)
+	if err != nil {
+		return err
+	}
+	a.views.Range(func(name, view any) bool {
+		r := view.(*record.Record)
+		if r == nil {
+			return true
+		}
+		f := plan.Facts{Name: name.(string), Paths: a.paths, Now: a.now(), Record: r}
+		f.Compare(table)
+		v := a.volume(f.Name)
+		if len(f.Lost()) > 0 || v.AwaitsMounts() {
+			v.NoteChange(operation.MountsChanged)
+			a.queue.add(f.Name)
+		}
+		if e, ok := table.At(r.Stage.Path); ok && e.Failed() != "" && r.Sick == nil {
+			go a.examine(ctx, r)
+		}
+		return true
+	})
+	return nil
 }
 
 // reportLostMounts reports mounts that another program removed, before they are made again.

@@ -57,8 +57,9 @@ func (a *Agent) newPodPlugin() *podPlugin {
 		NodeName: a.NodeName, Version: a.Version, Paths: a.paths, BootID: a.bootID, Mounts: a.Mounts, Pods: a.pods,
 		Intents: publishedIntents{a}, Changes: changes, Recorder: a.Recorder, Clock: a.Clock,
 		Log: a.Log.WithName("pods"), Step: a.step,
-		Booted:   func() time.Time { return a.Clock.Now().Add(-a.Uptime()) },
-		Released: func(volume string) { a.requeue(volume, operation.MountsChanged) }, Enqueue: a.enqueuePlace,
+		FileLabel: a.fileLabel,
+		Booted:    func() time.Time { return a.Clock.Now().Add(-a.Uptime()) },
+		Released:  func(volume string) { a.requeue(volume, operation.MountsChanged) }, Enqueue: a.enqueuePlace,
 		Held: func(place inline.Place, held *mount.HeldError) {
 			holders.Await(filepath.Join(place.Directory, place.Intent), held)
 		},

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -33,9 +32,6 @@ func TestWhatAnEarlierRuleLetThroughIsRefusedByTheAgent(t *testing.T) {
 		{"an option of a filesystem", volumesv1alpha1.MountSpec{Options: []string{"nodev", "password=hidden"}},
 			volumesv1alpha1.MountSpec{Options: []string{"nodev"}},
 			volumesv1alpha1.ReasonMountNotAllowed, `the mount option "password", only for noexec, nodev`},
-		{"an SELinux label", volumesv1alpha1.MountSpec{SELinuxOptions: &corev1.SELinuxOptions{Level: "s0:c1"}},
-			volumesv1alpha1.MountSpec{},
-			volumesv1alpha1.ReasonSELinuxOptions, "seLinuxOptions have no effect"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			n := c.node(t)

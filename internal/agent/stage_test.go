@@ -27,7 +27,6 @@ import (
 	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/agent/report"
 	"github.com/hawser-io/hawser/internal/driver"
-	"github.com/hawser-io/hawser/internal/mount"
 )
 
 func transient(code string) error {
@@ -376,48 +375,6 @@ func TestAStageThatFailedIsExplainedWhereTheNodeKnowsBetter(t *testing.T) {
 			t.Errorf("explaining an error that is not the driver's: %v, want %v", err, errInjected)
 		}
 	})
-}
-
-func TestWhatTheKubeletWouldLabelIsNotStaged(t *testing.T) {
-	for name, test := range map[string]struct {
-		volume  testVolume
-		node    bool
-		change  func(*volumesv1alpha1.NodeAttachment)
-		refused bool
-	}{
-		"a node and a driver with labels": {filesystem, true, nil, true},
-		"a node without SELinux":          {filesystem, false, nil, false},
-		"a driver without labels": {filesystem, true,
-			func(e *volumesv1alpha1.NodeAttachment) { e.SELinuxMount = false }, false},
-		"an administrator's label": {filesystem, true, func(e *volumesv1alpha1.NodeAttachment) {
-			e.MountOptions = []string{"noatime", `context="system_u:object_r:container_file_t:s0"`}
-		}, false},
-		"a device": {block, true, nil, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			v := test.volume
-			v.change = func(e *volumesv1alpha1.NodeAttachment) {
-				if e.SELinuxMount = true; test.change != nil {
-					test.change(e)
-				}
-			}
-			b := newBench(t, v)
-			if test.node {
-				b.kernel.mount(mount.Entry{Path: "/sys/fs/selinux", Root: "/", Minor: 91, FSType: "selinuxfs"})
-			}
-			b.want("intent")
-			b.done(plan.MarkInUse)
-			err := b.act(plan.Stage)
-			var problem *failure.Problem
-			refused := errors.As(err, &problem) && problem.Reason == volumesv1alpha1.ReasonSELinuxMount && problem.Stalled
-			if refused != test.refused || !refused && err != nil {
-				t.Errorf("staging with %s: error %v, want refused %t", name, err, test.refused)
-			}
-			if test.refused && b.volume.Record.Stage.Phase != record.PhaseNone {
-				t.Errorf("stage that was refused: phase %s, want none", b.volume.Record.Stage.Phase)
-			}
-		})
-	}
 }
 
 func TestTheKubeletIsShownThatAStageIsUsed(t *testing.T) {

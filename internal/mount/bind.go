@@ -82,7 +82,7 @@ func (m *Mounter) bind(ctx context.Context, target string, attr *unix.MountAttr,
 
 // bindDescriptor mounts a clone of fd at target, unless it is mounted there already.
 func (m *Mounter) bindDescriptor(fd int, target string, attr *unix.MountAttr) error {
-	table, err := m.Table()
+	table, err := m.recent()
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (m *Mounter) bindDescriptor(fd int, target string, attr *unix.MountAttr) er
 	if err := attach(fd, target, attr); err != nil {
 		return err
 	}
-	return verify(m.Table, fd, target, attr)
+	return m.verify(fd, target, attr)
 }
 
 // adjust sets the wanted options of the mount at target, if it shows the same file as fd.
@@ -109,7 +109,7 @@ func (m *Mounter) adjust(fd int, target string, entry Entry, attr *unix.MountAtt
 	if err := unix.MountSetattr(unix.AT_FDCWD, target, unix.AT_SYMLINK_NOFOLLOW, options); err != nil {
 		return fmt.Errorf("setting mount options: %w", err)
 	}
-	return verify(m.Table, fd, target, attr)
+	return m.verify(fd, target, attr)
 }
 
 // attach clones fd's mount, sets the clone's options while it is unreachable, and moves it to target.
@@ -151,12 +151,11 @@ func moveTo(mount int, target string) (err error) {
 }
 
 // verify checks the result, because another program may have mounted over it meanwhile.
-func verify(read func() (*Table, error), fd int, target string, attr *unix.MountAttr) error {
-	table, err := read()
+func (m *Mounter) verify(fd int, target string, attr *unix.MountAttr) error {
+	_, entry, mounted, err := m.At(target)
 	if err != nil {
 		return err
 	}
-	entry, mounted := table.At(target)
 	if !mounted {
 		return fmt.Errorf("verifying: %w", ErrNotMounted)
 	}

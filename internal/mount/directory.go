@@ -30,9 +30,9 @@ const (
 // IsDirectory reports whether the mount is a directory of MakeDirectory.
 func (e Entry) IsDirectory() bool { return e.FSType == directoryType && e.Source == directorySource }
 
-// MakeDirectory mounts an empty directory at path, which must exist. It does nothing if one is there. Any other mount
-// is ErrOccupied.
-func (m *Mounter) MakeDirectory(ctx context.Context, path string) error {
+// MakeDirectory mounts an empty directory at path, which must exist, with an SELinux label unless that is empty. It
+// does nothing if one is there. Any other mount is ErrOccupied.
+func (m *Mounter) MakeDirectory(ctx context.Context, path, label string) error {
 	path = filepath.Clean(path)
 	return m.run(ctx, changes, "directory", path, func() error {
 		table, err := m.Table()
@@ -45,21 +45,24 @@ func (m *Mounter) MakeDirectory(ctx context.Context, path string) error {
 			}
 			return fmt.Errorf("making a directory at %s: %w: %s of %s is mounted there", path, ErrOccupied, e.Root, e.Source)
 		}
-		if err := makeDirectory(path); err != nil {
+		if err := makeDirectory(path, label); err != nil {
 			return fmt.Errorf("making a directory at %s: %w", path, err)
 		}
 		return nil
 	})
 }
 
-func makeDirectory(path string) (err error) {
+func makeDirectory(path, label string) (err error) {
 	filesystem, err := unix.Fsopen(directoryType, unix.FSOPEN_CLOEXEC)
 	if err != nil {
 		return fmt.Errorf("opening %s: %w", directoryType, err)
 	}
 	defer func() { err = errors.Join(err, unix.Close(filesystem)) }()
-	for _, option := range [][2]string{{"source", directorySource}, {"mode", "0555"}, {"nr_inodes", mostPlaces},
-		{"size", "4k"}} {
+	options := [][2]string{{"source", directorySource}, {"mode", "0555"}, {"nr_inodes", mostPlaces}, {"size", "4k"}}
+	if label != "" {
+		options = append(options, [2]string{"context", label})
+	}
+	for _, option := range options {
 		if err := unix.FsconfigSetString(filesystem, option[0], option[1]); err != nil {
 			return fmt.Errorf("setting %s: %w", option[0], err)
 		}

@@ -40,7 +40,7 @@ func newShownOf(t *testing.T, work, device, fsType string) shown {
 	mountAt(t, device, s.volume, fsType)
 	mkdir(t, s.volume, "part")
 	write(t, filepath.Join(s.volume, "file"), "content")
-	s.must(s.MakeDirectory(t.Context(), s.dir))
+	s.must(s.MakeDirectory(t.Context(), s.dir, ""))
 	s.show()
 	return s
 }
@@ -104,7 +104,7 @@ func inside(p holder.Process, path string) string { return fmt.Sprintf("/proc/%d
 
 func TestADirectoryHasNothingButItsPlaces(t *testing.T) {
 	s := newShown(t)
-	s.must(s.MakeDirectory(t.Context(), s.dir))
+	s.must(s.MakeDirectory(t.Context(), s.dir, ""))
 	s.show()
 	table, err := s.Table()
 	s.must(err)

@@ -237,7 +237,7 @@ func (p process) answer(found []Holder, err error, all bool) ([]Holder, error) {
 // messages only, so what cannot be read is left out.
 func (t *Table) keptNamespaces() []string {
 	inhabited, kept := map[string]bool{}, map[string]string{}
-	for _, e := range t.entries {
+	for e := range t.all() {
 		if e.FSType == "nsfs" {
 			kept[e.Root] = "kept by the mount at " + e.Path
 		}

@@ -140,7 +140,10 @@ func filesystem(t *testing.T, dir, fsType string) string {
 func inOwnNamespace(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan error)
-	go func() { done <- ownNamespace(unix.MS_PRIVATE, f) }()
+	go func() {
+		defer close(done) // also if the test ends within
+		done <- ownNamespace(unix.MS_PRIVATE, f)
+	}()
 	if err := <-done; err != nil {
 		t.Fatalf("making a mount namespace: %v", err)
 	}
@@ -151,7 +154,10 @@ func ownNamespace(propagation uintptr, f func()) error {
 	if unix.Gettid() == unix.Getpid() { // the table of the first thread is that of the process
 		defer runtime.UnlockOSThread()
 		done := make(chan error)
-		go func() { done <- ownNamespace(propagation, f) }()
+		go func() {
+			defer close(done)
+			done <- ownNamespace(propagation, f)
+		}()
 		return <-done
 	}
 	err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS)

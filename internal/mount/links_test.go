@@ -94,15 +94,15 @@ func TestAMountOverTheLinkItselfHidesNothingBehindIt(t *testing.T) {
 30 22 254:1 / /var rw - ext4 /dev/vdb rw
 31 22 7:0 / /data/kubelet/a rw - ext4 /dev/loop0 rw
 `
-	if _, ok := parse(t, text).name(links).At("/var/lib/kubelet/a"); !ok {
+	if _, ok := parseNamed(t, text, links).At("/var/lib/kubelet/a"); !ok {
 		t.Error("no mount is found at /var/lib/kubelet/a under a mount over /var, want that of /data/kubelet/a")
 	}
-	if e, ok := parse(t, text).name(links).Shown("/var/lib/kubelet/b"); !ok || e.Major != 254 || e.Minor != 0 ||
+	if e, ok := parseNamed(t, text, links).Shown("/var/lib/kubelet/b"); !ok || e.Major != 254 || e.Minor != 0 ||
 		e.Root != "/data/kubelet/b" {
 		t.Errorf("mount of /var/lib/kubelet/b: %+v, want 254:0 with root /data/kubelet/b", e)
 	}
 	text += "32 22 254:2 / /data rw - ext4 /dev/vdc rw\n"
-	if e, ok := parse(t, text).name(links).At("/var/lib/kubelet/a"); ok {
+	if e, ok := parseNamed(t, text, links).At("/var/lib/kubelet/a"); ok {
 		t.Errorf("mount at /var/lib/kubelet/a under a mount over /data: %+v, want none", e)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"k8s.io/utils/clock"
 	"k8s.io/utils/exec"
@@ -37,7 +38,7 @@ type Options struct {
 // Mounter changes and examines the node's mounts. It is safe for concurrent use.
 type Mounter struct {
 	mountInfo string
-	links     Links
+	tables    *tables
 	clock     clock.PassiveClock
 	exec      exec.Interface
 	// ownershipHelpers has room for those that help at present.
@@ -59,18 +60,32 @@ func New(o Options) *Mounter {
 		o.Exec = exec.New()
 	}
 	return &Mounter{
-		mountInfo: o.MountInfo, links: o.Links, clock: o.Clock, exec: o.Exec, running: map[callKey]*running{},
+		mountInfo: o.MountInfo, tables: newTables(o.MountInfo, o.Links),
+		clock: o.Clock, exec: o.Exec, running: map[callKey]*running{},
 		ownershipHelpers: make(chan struct{}, ownershipHelpers),
 	}
 }
 
-// Table reads the mount table. The kernel answers from memory, so a dead server cannot block it.
-func (m *Mounter) Table() (*Table, error) {
-	table, err := ReadTable(m.mountInfo)
-	if err != nil {
-		return nil, err
-	}
-	return table.name(m.links), nil
+// Table returns the mount table as it was after the call. Calls at the same time share it. The kernel answers from
+// memory, so a dead server cannot block it.
+func (m *Mounter) Table() (*Table, error) { return m.tables.get(0) }
+
+// TableWithin returns a table with exactly those mounts that there are now. What it has of a mount (path, options) may
+// be as old as age: a mount that was moved, or that is read-only since, may be as before. It costs little beside many
+// mounts, with Linux 6.13 and later. It is for what is only read, or is done and verified. Nothing may be undone or
+// released by it.
+func (m *Mounter) TableWithin(age time.Duration) (*Table, error) { return m.tables.within(age) }
+
+// Recent is how old what a table has of a mount may be for work that is verified afterwards.
+const Recent = time.Second
+
+// recent is the table for such work.
+func (m *Mounter) recent() (*Table, error) { return m.TableWithin(Recent) }
+
+// At returns the mount that is reachable at path as it is now, and a table that has it there. What that table has of
+// other mounts may be as old as Recent: whether one has been moved to a directory above since, and hides it.
+func (m *Mounter) At(path string) (*Table, Entry, bool, error) {
+	return m.tables.at(filepath.Clean(path))
 }
 
 // NewWatcher returns a Watcher of this Mounter's mount table.

@@ -50,7 +50,7 @@ func (m *Mounter) EnsureFile(ctx context.Context, path string, perm fs.FileMode)
 func (m *Mounter) ensure(ctx context.Context, path string, f func() error) error {
 	path = filepath.Clean(path)
 	return m.run(ctx, changes, "creation", path, func() error {
-		table, err := m.Table()
+		table, err := m.recent()
 		if err != nil {
 			return err
 		}

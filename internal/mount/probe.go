@@ -43,11 +43,10 @@ type Health struct {
 // if it did not answer. One call that hangs keeps one goroutine, and others are refused meanwhile. Nothing is changed.
 func (m *Mounter) Examine(ctx context.Context, path string) (Health, error) {
 	path = filepath.Clean(path)
-	table, err := m.Table()
+	_, e, mounted, err := m.At(path)
 	if err != nil {
 		return Health{}, err
 	}
-	e, mounted := table.At(path)
 	if !mounted {
 		return Health{}, ErrNotMounted
 	}

@@ -146,7 +146,7 @@ func (p process) opened(d Device, table *Table) ([]Holder, error) {
 		if device && info.writes {
 			return []Holder{p.holder("has it open for writing as "+path, true)}, nil
 		}
-		_, ofMount := table.byID[info.mount]
+		_, ofMount := table.number(info.mount)
 		if found == nil && (device || ofMount || stat.Dev_major == d.Major && stat.Dev_minor == d.Minor) {
 			found = []Holder{p.holder("has "+path+" open", false)}
 		}
@@ -272,7 +272,7 @@ func (e Entry) remote() bool { return e.Major == 0 && !slices.Contains(local, e.
 
 // remote reports the same of the mount with that ID. The table has noted all such mounts.
 func (t *Table) remote(id int) bool {
-	i, kept := t.byID[id]
+	i, kept := t.number(id)
 	_, omitted := slices.BinarySearch(t.omitted, id)
 	return kept && t.entries[i].remote() || omitted
 }

@@ -9,7 +9,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
+	"iter"
 	"path"
 	"path/filepath"
 	"slices"
@@ -72,30 +72,29 @@ func parts(e, other Entry) (ofE, ofOther string) {
 // Table is a mount table at one moment.
 type Table struct {
 	entries []Entry
-	byPath  map[string][]int
-	byID    map[int]int
-	links   Links
-	// byResolved has the kernel's paths, which show which mount hides which.
-	byResolved map[string][]int
+	// read is of the entries that were read together, and later of those that came later.
+	read, later index
+	// gone are the entries of mounts that are there no more.
+	gone  map[int]bool
+	links Links
 	// omitted are the IDs of the remote mounts that only has left out, in order.
 	omitted []int
 	// remotes are the device numbers of the remote filesystems of the table that only was called on.
 	remotes map[[2]int]bool
 }
 
-// ReadTable reads a mountinfo file. Since Linux 5.8 it contains every mount that exists throughout the read.
-func ReadTable(path string) (*Table, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("reading mount table: %w", err)
-	}
-	return Parse(data)
-}
-
 // Parse parses the content of a mountinfo file. An invalid line is an error, because a missing mount would count as not
 // mounted. A line may have any length: it contains a path in a volume, and the volume's users make its directories. The
 // libraries limit it to 64 KiB (moby/sys/mountinfo) or leave the kernel's escapes in the paths (mount-utils).
 func Parse(data []byte) (*Table, error) {
+	entries, err := parseEntries(data)
+	if err != nil {
+		return nil, err
+	}
+	return NewTable(entries), nil
+}
+
+func parseEntries(data []byte) ([]Entry, error) {
 	entries := make([]Entry, 0, bytes.Count(data, []byte("\n")))
 	for line := range bytes.Lines(data) {
 		e, err := parseEntry(string(bytes.TrimSuffix(line, []byte("\n"))))
@@ -104,7 +103,7 @@ func Parse(data []byte) (*Table, error) {
 		}
 		entries = append(entries, e)
 	}
-	return NewTable(entries), nil
+	return entries, nil
 }
 
 // parseEntry parses a line: the fields of the mount, any number of optional ones, a hyphen, and the filesystem's.
@@ -170,33 +169,13 @@ func peerGroup(optional []string, key string) int {
 
 // NewTable returns a table of the entries, for tests and fakes.
 func NewTable(entries []Entry) *Table {
-	t := &Table{entries: entries, byID: make(map[int]int, len(entries))}
-	t.byPath = t.index()
-	t.byResolved = t.byPath
-	for i, e := range entries {
-		t.byID[e.ID] = i
-	}
-	return t
+	return newTable(entries, nil)
 }
 
-// index maps paths to their entries.
-func (t *Table) index() map[string][]int {
-	byPath := make(map[string][]int, len(t.entries))
-	for i, e := range t.entries {
-		byPath[e.Path] = append(byPath[e.Path], i)
-	}
-	return byPath
-}
-
-// name gives the mounts the programs' names.
-func (t *Table) name(links Links) *Table {
-	if len(links) == 0 {
-		return t
-	}
-	for i := range t.entries {
-		t.entries[i].Path = links.named(t.entries[i].Path)
-	}
-	t.links, t.byPath = links, t.index()
+// newTable gives the mounts the programs' names.
+func newTable(entries []Entry, links Links) *Table {
+	t := &Table{entries: entries, links: links, read: newIndex(len(entries), links)}
+	t.read.add(entries, 0, links)
 	return t
 }
 
@@ -211,11 +190,17 @@ func splitOptions(s string) []string {
 	})
 }
 
-// Entries returns all mounts in the kernel's order. The caller must not change the slice.
-func (t *Table) Entries() []Entry { return t.entries }
+// Entries returns all mounts, in the kernel's order unless they were read one by one. The caller must not change the
+// slice.
+func (t *Table) Entries() []Entry {
+	if len(t.gone) == 0 {
+		return t.entries
+	}
+	return slices.Collect(t.all())
+}
 
 // At returns the mount that is reachable at path: the top-most one, unless another mount hides it.
-func (t *Table) At(path string) (Entry, bool) { return t.top(t.byPath[filepath.Clean(path)]) }
+func (t *Table) At(path string) (Entry, bool) { return t.top(t.named(filepath.Clean(path))) }
 
 // top is the reachable entry among the entries of one path.
 func (t *Table) top(indices []int) (Entry, bool) {
@@ -232,7 +217,7 @@ func (t *Table) top(indices []int) (Entry, bool) {
 func (t *Table) Shown(path string) (Entry, bool) {
 	path = t.links.resolved(filepath.Clean(path))
 	for dir := path; ; dir = filepath.Dir(dir) {
-		if e, ok := t.top(t.byResolved[dir]); ok {
+		if e, ok := t.top(t.resolved(dir)); ok {
 			e.Root = filepath.Join(e.Root, strings.TrimPrefix(path, dir))
 			return e, true
 		}
@@ -243,7 +228,7 @@ func (t *Table) Shown(path string) (Entry, bool) {
 }
 
 // All returns every mount at path, including hidden and covered ones. While it is not empty, the path is not free.
-func (t *Table) All(path string) []Entry { return t.pick(t.byPath[filepath.Clean(path)]) }
+func (t *Table) All(path string) []Entry { return t.pick(t.named(filepath.Clean(path))) }
 
 // Below returns every mount below dir, not those at dir itself, including hidden ones.
 func (t *Table) Below(dir string) []Entry {
@@ -277,11 +262,11 @@ func (e Entry) placed(path string, within []string) bool {
 		slices.ContainsFunc(within, func(dir string) bool { return strictlyBelow(e.Path, dir) })
 }
 
-func (t *Table) filter(keep func(Entry) bool) []Entry { return filter(t.entries, keep) }
+func (t *Table) filter(keep func(Entry) bool) []Entry { return filter(t.all(), keep) }
 
-func filter(mounts []Entry, keep func(Entry) bool) []Entry {
+func filter(mounts iter.Seq[Entry], keep func(Entry) bool) []Entry {
 	var found []Entry
-	for _, e := range mounts {
+	for e := range mounts {
 		if keep(e) {
 			found = append(found, e)
 		}
@@ -294,7 +279,7 @@ func filter(mounts []Entry, keep func(Entry) bool) []Entry {
 func (t *Table) only(keep func(Entry) bool) *Table {
 	kept := NewTable(t.filter(keep))
 	kept.remotes = map[[2]int]bool{}
-	for _, e := range t.entries {
+	for e := range t.all() {
 		if !e.remote() {
 			continue
 		}
@@ -317,7 +302,7 @@ func (t *Table) pick(indices []int) []Entry {
 
 // covered reports whether another mount is on top of e at the same path.
 func (t *Table) covered(e Entry) bool {
-	for _, i := range t.byPath[e.Path] {
+	for _, i := range t.named(e.Path) {
 		if above := t.entries[i]; above.ParentID == e.ID && above.ID != e.ID {
 			return true
 		}
@@ -334,7 +319,7 @@ func (t *Table) hidden(e Entry) bool {
 		}
 		for dir := t.links.resolved(e.Path); dir != "/"; {
 			dir = filepath.Dir(dir)
-			for _, i := range t.byResolved[dir] {
+			for _, i := range t.resolved(dir) {
 				if s := t.entries[i]; s.ParentID == e.ParentID && s.ID != e.ID && s.ID != e.ParentID {
 					return true
 				}
@@ -346,5 +331,5 @@ func (t *Table) hidden(e Entry) bool {
 
 // SELinux reports whether the node has SELinux.
 func (t *Table) SELinux() bool {
-	return slices.ContainsFunc(t.entries, func(e Entry) bool { return e.FSType == "selinuxfs" })
+	return len(t.filter(func(e Entry) bool { return e.FSType == "selinuxfs" })) > 0
 }

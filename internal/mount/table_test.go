@@ -25,6 +25,12 @@ func parse(t *testing.T, text string) *Table {
 	return table
 }
 
+// parseNamed is parse with the programs' names.
+func parseNamed(t *testing.T, text string, links Links) *Table {
+	t.Helper()
+	return newTable(parse(t, text).entries, links)
+}
+
 func paths(entries []Entry) []string {
 	var found []string
 	for _, e := range entries {

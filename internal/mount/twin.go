@@ -32,7 +32,7 @@ func (e Entry) peer(other Entry) bool {
 
 // parent is the mount that e is mounted on.
 func (t *Table) parent(e Entry) (Entry, bool) {
-	i, known := t.byID[e.ParentID]
+	i, known := t.number(e.ParentID)
 	if !known || e.ParentID == e.ID {
 		return Entry{}, false
 	}
@@ -51,8 +51,8 @@ func (t *Table) Others(e Entry, mounts []Entry) []Entry {
 
 // Without are the mounts that are not placed, nor twins of one that is.
 func (t *Table) Without(mounts []Entry, placed func(Entry) bool) []Entry {
-	there := filter(mounts, placed)
-	return filter(mounts, func(o Entry) bool {
+	there := filter(slices.Values(mounts), placed)
+	return filter(slices.Values(mounts), func(o Entry) bool {
 		return !placed(o) && !slices.ContainsFunc(there, func(p Entry) bool { return t.Twin(p, o) })
 	})
 }

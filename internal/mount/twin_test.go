@@ -76,12 +76,12 @@ func TestOnlyTheKernelsOwnCopyOfAMountIsItsTwin(t *testing.T) {
 }
 
 func TestATwinIsFoundWhereTheDirectoryIsASymbolicLinkToTheBoundOne(t *testing.T) {
-	table := parse(t, `22 1 254:0 / / rw shared:1 - ext4 /dev/vda rw
+	table := parseNamed(t, `22 1 254:0 / / rw shared:1 - ext4 /dev/vda rw
 30 22 8:1 / /mnt/data rw shared:2 - ext4 /dev/sda1 rw
 31 22 8:1 /kubelet /srv/kubelet rw shared:2 - ext4 /dev/sda1 rw
 40 31 7:3 / /srv/kubelet/stage rw shared:5 - ext4 /dev/loop3 rw
 41 30 7:3 / /mnt/data/kubelet/stage rw shared:5 - ext4 /dev/loop3 rw
-`).name(Links{{name: "/var/lib/kubelet", resolved: "/srv/kubelet"}})
+`, Links{{name: "/var/lib/kubelet", resolved: "/srv/kubelet"}})
 	e, ok := table.At("/var/lib/kubelet/stage")
 	if got := table.Shares(e); !ok || len(got) > 0 {
 		t.Errorf("other mounts of the stage: %q, want none", paths(got))

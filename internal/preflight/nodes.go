@@ -166,7 +166,6 @@ func seLinux(x *examination) {
 		}
 	}
 	found := slices.Sorted(maps.Keys(images))
-	const directories = ". A directory of intents needs readOnly on a node with SELinux"
 	switch {
 	case len(found) > 0 && len(labelling) > 0:
 		x.find(catalog.SELinuxLimits, facts.Ref{Kind: facts.KindCSIDriver, Name: labelling[0]},
@@ -175,8 +174,8 @@ func seLinux(x *examination) {
 		x.ok("%s have seLinuxMount, and no OS image of the nodes is known for SELinux; whether a node has it cannot be seen",
 			few(labelling))
 	case len(found) > 0:
-		x.ok("no CSIDriver has seLinuxMount; these OS images have SELinux, as a rule: %s%s", few(found), directories)
+		x.ok("no CSIDriver has seLinuxMount; these OS images have SELinux, as a rule: %s", few(found))
 	default:
-		x.ok("no CSIDriver has seLinuxMount; whether a node has SELinux cannot be seen%s", directories)
+		x.ok("no CSIDriver has seLinuxMount; whether a node has SELinux cannot be seen")
 	}
 }

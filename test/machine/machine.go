@@ -196,7 +196,7 @@ func (m *Machine) arguments(socket string, incoming bool) []string {
 		"-smp", fmt.Sprint(max(m.Processors, 1)), "-m", fmt.Sprint(m.memory()), "-uuid", m.UUID,
 		"-kernel", m.Files.Kernel, "-initrd", m.Files.Initramfs,
 		"-append", "console=ttyS0 quiet mitigations=off nokaslr random.trust_cpu=on tsc=reliable no_timer_check " +
-			"nowatchdog panic=1 machine_id=" + machineID(m.UUID),
+			"nowatchdog panic=1 machine_id=" + machineID(m.UUID) + " " + m.Files.Arguments,
 		"-chardev", "file,id=console,append=on,path=" + m.console(), "-serial", "chardev:console",
 		"-qmp", "unix:" + socket,
 		"-drive", "if=virtio,format=qcow2,cache=writeback,file=" + m.root(),

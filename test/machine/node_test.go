@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package machine_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -42,6 +43,8 @@ type node struct {
 	t *testing.T
 	// agent is its program.
 	agent string
+	// domain of SELinux that it runs in; empty for that of the machine's first process.
+	domain string
 }
 
 // newNode starts a machine that begins with the snapshot, its agent and its drivers.
@@ -53,11 +56,17 @@ func newNode(t *testing.T) *node {
 func newNodeOf(t *testing.T, agent string) *node {
 	t.Helper()
 	n := &node{t: t, Machine: restored(t), agent: agent}
+	n.begin()
+	return n
+}
+
+// begin makes the machine a node of the cluster.
+func (n *node) begin() {
+	n.t.Helper()
 	lab.disks.Use(n.Name, n.Machine)
 	n.writeKubeconfig()
 	n.listDrivers()
 	n.startPrograms()
-	return n
 }
 
 func (n *node) limited() context.Context {
@@ -126,8 +135,12 @@ func (n *node) startAgent() {
 	n.t.Helper()
 	ctx := n.limited()
 	begin := time.Now()
-	n.ok(n.Launch(ctx, "agent", fmt.Sprintf("/run/bin/%s --node-name=%s --root-dir=/var/lib/hawser "+
-		"--kubelet-dir=/var/lib/kubelet --kubeconfig=%s --driver-timeout=%s --stats-period=5s", n.agent, n.Name,
+	program := "/run/bin/" + n.agent
+	if n.domain != "" {
+		program = "runcon -t " + n.domain + " -l s0 " + program
+	}
+	n.ok(n.Launch(ctx, "agent", fmt.Sprintf("%s --node-name=%s --root-dir=/var/lib/hawser "+
+		"--kubelet-dir=/var/lib/kubelet --kubeconfig=%s --driver-timeout=%s --stats-period=5s", program, n.Name,
 		n.kubeconfig(), driverTimeout)))
 	if err := lab.sys.AwaitAgent(ctx, n.Name, begin); err != nil {
 		log, _ := n.Log(ctx, "agent")
@@ -150,6 +163,8 @@ func (n *node) fault(f faults.Fault) string {
 type volume struct {
 	*node
 	name string
+	// claim is that of the name if it is empty.
+	claim string
 	// handle is the driver's name for it, of the disk driver also the serial number of its disk.
 	handle string
 }
@@ -194,13 +209,17 @@ func (n *node) newClaim(class, size string) *volume {
 }
 
 // want creates the intent.
-func (v *volume) want() {
+func (v *volume) want(change ...func(*volumesv1alpha1.VolumeAttachmentIntent)) {
 	v.t.Helper()
-	v.ok(lab.sys.Client.Create(v.limited(), &volumesv1alpha1.VolumeAttachmentIntent{
+	intent := &volumesv1alpha1.VolumeAttachmentIntent{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v.name},
 		Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{NodeName: v.Name, Volume: volumesv1alpha1.VolumeSource{
-			PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: v.name}}},
-	}))
+			PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: cmp.Or(v.claim, v.name)}}},
+	}
+	for _, f := range change {
+		f(intent)
+	}
+	v.ok(lab.sys.Client.Create(v.limited(), intent))
 }
 
 // ready waits until the intent is Ready, and returns its path.

@@ -188,7 +188,7 @@ func drivers() []client.Object {
 	var objects []client.Object
 	for name, attaches := range map[string]bool{system.DriverName: true, disk.DriverName: true, nfs.DriverName: false} {
 		objects = append(objects, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec: storagev1.CSIDriverSpec{AttachRequired: ptr.To(attaches)}})
+			Spec: storagev1.CSIDriverSpec{AttachRequired: ptr.To(attaches), SELinuxMount: ptr.To(name == disk.DriverName)}})
 	}
 	for _, name := range []string{loopExt4, diskExt4, diskXFS, mappedExt4, mappedXFS} {
 		kind, fsType, _ := strings.Cut(name, "-")

@@ -59,6 +59,17 @@ func (k kernel) Table() (*mount.Table, error) {
 	return mount.NewTable(entries), nil
 }
 
+func (k kernel) TableWithin(time.Duration) (*mount.Table, error) { return k.Table() }
+
+func (k kernel) At(path string) (*mount.Table, mount.Entry, bool, error) {
+	table, err := k.Table()
+	if err != nil {
+		return nil, mount.Entry{}, false, err
+	}
+	e, mounted := table.At(path)
+	return table, e, mounted, nil
+}
+
 func (k kernel) Busy(string) (mount.Call, bool) { return mount.Call{}, false }
 
 func (k kernel) Bind(ctx context.Context, source, target string, readOnly bool, _ []string) error {
@@ -209,7 +220,7 @@ func (k kernel) RemoveMountPoint(ctx context.Context, path string) error {
 
 // No pod of the simulation has a directory.
 
-func (k kernel) MakeDirectory(context.Context, string) error { return errors.ErrUnsupported }
+func (k kernel) MakeDirectory(context.Context, string, string) error { return errors.ErrUnsupported }
 
 func (k kernel) MakePlace(context.Context, string, string) error { return errors.ErrUnsupported }
 

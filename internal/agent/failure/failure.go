@@ -170,7 +170,8 @@ func (f *Failure) AwaitsHolder() bool {
 // AwaitsMounts reports whether a change of the mount table may let a retry succeed.
 func (f *Failure) AwaitsMounts() bool {
 	return f.Reason == volumesv1alpha1.ReasonSharedByKubelet || f.Reason == volumesv1alpha1.ReasonPathOccupied ||
-		f.Reason == volumesv1alpha1.ReasonMountLost || f.Reason == volumesv1alpha1.ReasonReadOnlyNotEnforced
+		f.Reason == volumesv1alpha1.ReasonMountLost || f.Reason == volumesv1alpha1.ReasonReadOnlyNotEnforced ||
+		f.Reason == volumesv1alpha1.ReasonSELinuxConflict
 }
 
 // NextError is the OperationError that New makes, for what keeps no more than that.

@@ -42,9 +42,6 @@ func (p directories) publish(ctx context.Context, r request) error {
 		return err
 	}
 	if !there {
-		if err := p.checkNode(r); err != nil {
-			return err
-		}
 		if err := p.checkPod(ctx, r); err != nil {
 			return err
 		}
@@ -112,20 +109,6 @@ func (p directories) recordOf(r request) record.PodBind {
 		ReadOnly: r.readOnly, BootID: p.BootID}
 }
 
-// checkNode refuses a directory with writable volumes on a node with SELinux. The container runtime would label the
-// directory, which it cannot, and the files of all volumes in it.
-func (p directories) checkNode(r request) error {
-	table, err := p.Mounts.Table()
-	if err != nil {
-		return internal(err)
-	}
-	if table.SELinux() && !r.readOnly {
-		return refused("node %s has SELinux, where a directory of intents needs readOnly in the volume: the container "+
-			"runtime would label the directory and the files of every volume in it", p.NodeName)
-	}
-	return nil
-}
-
 // checkPod refuses a directory where the pod cannot use one. Containers that do not see later changes get an event.
 func (p directories) checkPod(ctx context.Context, r request) error {
 	pod, err := p.Intents.Pod(ctx, r.pod)
@@ -162,16 +145,22 @@ func (p *Plugin) event(pod record.PodReference, related runtime.Object, reason, 
 		hawserstatus.ShortenNote(note))
 }
 
-// make records the directory and mounts it. After a failure nothing is left.
+// make records the directory and mounts it. After a failure nothing is left. On a node with SELinux the directory has
+// the label of container files without a category, which every container may read. So the kubelet does not have the
+// container runtime label it, and with it the files of all volumes in it.
 func (p directories) make(ctx context.Context, r request) error {
+	label, err := p.FileLabel()
+	if err != nil {
+		return internal(err)
+	}
 	p.Step("before directory record")
 	if err := p.Pods.Add(p.recordOf(r), false); err != nil {
 		return internal(err)
 	}
 	p.Step("after directory record")
-	err := p.Mounts.EnsureDir(ctx, r.target, targetDirMode)
+	err = p.Mounts.EnsureDir(ctx, r.target, targetDirMode)
 	if err == nil {
-		err = p.Mounts.MakeDirectory(ctx, r.target)
+		err = p.Mounts.MakeDirectory(ctx, r.target, label)
 	}
 	if err != nil {
 		if left := p.undo(context.WithoutCancel(ctx), r.target, true); left != nil {

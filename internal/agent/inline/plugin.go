@@ -35,7 +35,7 @@ type Mounts interface {
 	Unmount(ctx context.Context, path string) error
 	EnsureDir(ctx context.Context, path string, perm fs.FileMode) error
 	RemoveMountPoint(ctx context.Context, path string) error
-	MakeDirectory(ctx context.Context, path string) error
+	MakeDirectory(ctx context.Context, path, label string) error
 	MakePlace(ctx context.Context, dir, place string) error
 	ClearPlace(ctx context.Context, place mount.Place) error
 }
@@ -86,6 +86,8 @@ type Options struct {
 	Recorder          events.EventRecorder
 	Clock             clock.WithTicker
 	Log               logr.Logger
+	// FileLabel is the SELinux label of the node's container files; empty without SELinux.
+	FileLabel func() (string, error)
 	// Booted returns when the node was started.
 	Booted func() time.Time
 	// Released is called when a pod has ended to use the volume.

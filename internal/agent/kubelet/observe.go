@@ -34,7 +34,7 @@ func (o *Observer) Run(ctx context.Context) {
 			return
 		case <-o.Wake:
 		case <-o.nextAttempt():
-		case <-o.mounted:
+		case <-o.Mounted:
 			if !o.otherMounts() {
 				continue
 			}
@@ -135,7 +135,7 @@ func (o *Observer) reportTrouble(trouble string) {
 // otherMounts reports whether the mount table shows other mounts of the kubelet than the last Observation did.
 func (o *Observer) otherMounts() bool {
 	last, _ := o.Latest()
-	table, err := o.Mounts.Table()
+	table, err := o.Mounts.TableWithin(mount.Recent)
 	return err != nil || !slices.Equal(o.mountsOfKubelet(table, o.Store.Known(), sourcesOf(last.Uses)), last.shown)
 }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/fsnotify/fsnotify"
 	"github.com/go-logr/logr"
@@ -34,6 +35,8 @@ func (d *devices) Table() (*mount.Table, error) {
 	<-d.released
 	return mount.NewTable(nil), nil
 }
+
+func (d *devices) TableWithin(time.Duration) (*mount.Table, error) { return d.Table() }
 
 func (d *devices) CheckFree(_ context.Context, device mount.Device, _ bool) error {
 	d.asked = append(d.asked, device.Path)
@@ -140,6 +143,8 @@ func (c changing) Table() (*mount.Table, error) {
 	}
 	return mount.NewTable(c.entries), c.err
 }
+
+func (c changing) TableWithin(time.Duration) (*mount.Table, error) { return c.Table() }
 
 func TestAnObservationHasTheVersionThatWasReadBeforeTheMountTable(t *testing.T) {
 	f, state := newFiled(t), &writer{nvs: &volumesv1alpha1.NodeVolumeState{}}

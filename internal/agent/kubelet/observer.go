@@ -9,6 +9,7 @@ import (
 	"context"
 	"maps"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
@@ -35,8 +36,8 @@ type Observation struct {
 // changes, and when the spec does. Only the acknowledgement of the spec's generation waits for it.
 type Observer struct {
 	ObserverOptions
-	// mounted is signalled when the mount table changed, Wake when an observation is due whatever the table shows.
-	mounted, Wake chan struct{}
+	// Mounted is signalled when the mount table changed, Wake when an observation is due whatever the table shows.
+	Mounted, Wake chan struct{}
 	Watcher       Watcher
 	// Lifetime is the context of calls into the kernel.
 	Lifetime context.Context
@@ -60,6 +61,8 @@ type Observer struct {
 type ObserverMounts interface {
 	DeviceFinder
 	Table() (*mount.Table, error)
+	// TableWithin is mount.Mounter's: nothing may be released by it.
+	TableWithin(age time.Duration) (*mount.Table, error)
 	CheckFree(ctx context.Context, d mount.Device, raw bool) error
 	ShutdownFilesystem(ctx context.Context, path string, still func() error, within ...string) error
 }
@@ -98,7 +101,7 @@ type ObserverOptions struct {
 
 // NewObserver returns an observer that does nothing before Run. It needs a Watcher and a Lifetime by then.
 func NewObserver(options ObserverOptions) *Observer {
-	return &Observer{ObserverOptions: options, mounted: make(chan struct{}, 1), Wake: make(chan struct{}, 1),
+	return &Observer{ObserverOptions: options, Mounted: make(chan struct{}, 1), Wake: make(chan struct{}, 1),
 		proved: make(chan struct{}, 1), First: make(chan struct{})}
 }
 
@@ -135,7 +138,7 @@ func (o *Observer) Update(name string, f func(*TrackedUse)) {
 func (o *Observer) ObserveSoon() { signal(o.Wake) }
 
 // MountsChanged requests an observation if the mount table shows other mounts of the kubelet.
-func (o *Observer) MountsChanged() { signal(o.mounted) }
+func (o *Observer) MountsChanged() { signal(o.Mounted) }
 
 // replace makes the observation the latest one. What became of a use meanwhile is not forgotten.
 func (o *Observer) replace(now Observation) {

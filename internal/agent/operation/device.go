@@ -24,14 +24,10 @@ import (
 // noteDevice notes the block device of what is mounted at path, so that the kernel can be asked about it once nothing
 // is mounted any more. It is called while the volume is there: a device number may be another volume's later, and the
 // node may be gone.
-func (env *Environment) noteDevice(ctx context.Context, v *Volume, path string) error {
-	table, err := env.Mounts.Table()
-	if err != nil {
+func (env *Environment) noteDevice(ctx context.Context, v *Volume, path string, at lookup) error {
+	table, e, mounted, err := at(path)
+	if err != nil || !mounted {
 		return err
-	}
-	e, mounted := table.At(path)
-	if !mounted {
-		return nil
 	}
 	d, err := kubelet.OwnDevice(ctx, env.Mounts, env.Paths, table, e, v.Record.Block())
 	if err != nil {
@@ -45,13 +41,13 @@ func (env *Environment) noteDevice(ctx context.Context, v *Volume, path string) 
 
 // noteDevices notes the devices of a publication. Where users see a part of the volume, only the driver's own mount
 // shows that its filesystem belongs to the volume alone.
-func (env *Environment) noteDevices(ctx context.Context, v *Volume, u *record.Use) error {
+func (env *Environment) noteDevices(ctx context.Context, v *Volume, u *record.Use, at lookup) error {
 	if u.Target != u.Path {
-		if err := env.noteDevice(ctx, v, u.Target); err != nil {
+		if err := env.noteDevice(ctx, v, u.Target, at); err != nil {
 			return err
 		}
 	}
-	return env.noteDevice(ctx, v, u.Path)
+	return env.noteDevice(ctx, v, u.Path, at)
 }
 
 // checkFree asks the kernel whether anything still holds a device of the volume: a container with a copy of the mount

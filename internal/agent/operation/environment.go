@@ -118,6 +118,19 @@ func (env *Environment) ReportIntents(ctx context.Context, v *Volume, f plan.Fac
 	return errors.Join(errs...)
 }
 
+// lookup returns what is mounted at path, and a table that has it there.
+type lookup func(path string) (table *mount.Table, e mount.Entry, mounted bool, err error)
+
+// atNow is the lookup before something is undone. All that its table has is of now.
+func (env *Environment) atNow(path string) (*mount.Table, mount.Entry, bool, error) {
+	table, err := env.Mounts.Table()
+	if err != nil {
+		return nil, mount.Entry{}, false, err
+	}
+	e, mounted := table.At(path)
+	return table, e, mounted, nil
+}
+
 // Persist writes the record to the disk. Without that nothing is done.
 func (env *Environment) Persist(v *Volume) error {
 	env.Step("before record")
@@ -194,6 +207,10 @@ func (env *Environment) kubeletStages(r *record.Record) (bool, error) {
 // Mounts is what the agent needs of the node's mounts.
 type Mounts interface {
 	Table() (*mount.Table, error)
+	// TableWithin is mount.Mounter's: nothing may be undone or released by it.
+	TableWithin(age time.Duration) (*mount.Table, error)
+	// At is mount.Mounter's, the lookup for what is done and then verified.
+	At(path string) (*mount.Table, mount.Entry, bool, error)
 	Busy(path string) (mount.Call, bool)
 	Bind(ctx context.Context, source, target string, readOnly bool, options []string) error
 	BindFile(ctx context.Context, source *os.File, target string, readOnly bool, options []string) error
@@ -204,7 +221,7 @@ type Mounts interface {
 	EnsureDir(ctx context.Context, path string, perm fs.FileMode) error
 	EnsureFile(ctx context.Context, path string, perm fs.FileMode) error
 	RemoveMountPoint(ctx context.Context, path string) error
-	MakeDirectory(ctx context.Context, path string) error
+	MakeDirectory(ctx context.Context, path, label string) error
 	MakePlace(ctx context.Context, dir, place string) error
 	ClearPlace(ctx context.Context, place mount.Place) error
 	DeviceNodes(dir string) ([]string, error)

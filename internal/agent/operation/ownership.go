@@ -62,11 +62,11 @@ func (env *Environment) setOwnership(ctx context.Context, v *Volume, f plan.Fact
 
 // checkOwnershipTarget verifies that the publication is still there. The driver is called again where it is not.
 func (env *Environment) checkOwnershipTarget(ctx context.Context, v *Volume, f plan.Facts, u *record.Use) error {
-	table, err := env.Mounts.Table()
+	_, _, mounted, err := env.Mounts.At(u.Target)
 	if err != nil {
 		return err
 	}
-	if _, mounted := table.At(u.Target); !mounted {
+	if !mounted {
 		u.Phase = record.PhaseUncertain
 		return fmt.Errorf("nothing is mounted any more at %s, which is to be given to a group: %w", u.Target,
 			failure.ErrChanged)

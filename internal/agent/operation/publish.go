@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package operation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,7 +33,7 @@ import (
 var publishStep = step{
 	operation: "publish", event: eventFailedMount, logged: true, session: true, perIntent: true, seeded: true,
 	follows: []plan.Kind{plan.MarkInUse, plan.Stage}, supersedes: []plan.Kind{plan.Unpublish, plan.SetOwnership},
-	inputs: groupInputs,
+	inputs: otherInputs,
 	run: func(ctx context.Context, env *Environment, v *Volume, f plan.Facts, intent types.UID) error {
 		return env.Publish(ctx, v, f, intent)
 	},
@@ -44,7 +45,7 @@ func (env *Environment) Publish(ctx context.Context, v *Volume, f plan.Facts, in
 	if err := plan.Refused(*u); err != nil {
 		return err
 	}
-	if err := f.GroupConflict(*u); err != nil {
+	if err := cmp.Or(f.GroupConflict(*u), f.LabelRefused(*u), f.LabelConflict(*u)); err != nil {
 		return err
 	}
 	d, err := env.driverOf(v)
@@ -77,6 +78,7 @@ func (env *Environment) Publish(ctx context.Context, v *Volume, f plan.Facts, in
 		if u.Mount != nil {
 			req.MountOptions = append(req.MountOptions, u.Mount.Options...)
 		}
+		req.MountOptions = withLabel(req.MountOptions, f.Label(*u))
 	}
 	if err := env.mayPublish(ctx, v, u); err != nil {
 		return err
@@ -180,7 +182,7 @@ func (env *Environment) completePublication(ctx context.Context, v *Volume, f pl
 	if u.Type == volumesv1alpha1.PublicationDevice {
 		u.Device = env.deviceAt(ctx, u.Path).Path
 	}
-	if err := env.noteDevices(ctx, v, u); err != nil {
+	if err := env.noteDevices(ctx, v, u, env.Mounts.At); err != nil {
 		return err
 	}
 	u.Source = record.SourceOf(e)
@@ -227,24 +229,34 @@ func (env *Environment) announcePublished(_ *Volume, f plan.Facts, u record.Use)
 	}
 }
 
+// mountedAt returns what is mounted at path, and why it cannot be the volume. What would be undone is read again.
+func (env *Environment) mountedAt(ctx context.Context, r *record.Record, path,
+	label string) (e mount.Entry, wrong, err error) {
+	for _, at := range []lookup{env.Mounts.At, env.atNow} {
+		table, found, mounted, err := at(path)
+		if err != nil {
+			return e, nil, err
+		}
+		if e = found; !mounted {
+			return e, nil, failure.Problemf(volumesv1alpha1.ReasonPublishFailed,
+				"the driver reports success, but nothing is mounted at %s", path)
+		}
+		if wrong = cmp.Or(env.notVolume(ctx, r, table, path, e), checkLabel(e, label)); wrong == nil {
+			return e, nil, nil
+		}
+	}
+	return e, wrong, nil
+}
+
 // verifyPublication returns what is mounted at path, one of the publication's two, once it is known to be the volume.
 // What this publish has put there and is not the volume is taken away again.
 func (env *Environment) verifyPublication(
 	ctx context.Context, v *Volume, f plan.Facts, u *record.Use, path string,
 ) (mount.Entry, error) {
-	table, err := env.Mounts.Table()
-	if err != nil {
-		return mount.Entry{}, err
-	}
-	e, mounted := table.At(path)
-	if !mounted {
-		return e, failure.Problemf(volumesv1alpha1.ReasonPublishFailed,
-			"the driver reports success, but nothing is mounted at %s", path)
-	}
-	wrong := env.notVolume(ctx, v.Record, table, path, e)
+	e, wrong, err := env.mountedAt(ctx, v.Record, path, f.Label(*u))
 	switch {
-	case wrong == nil:
-		return e, nil
+	case err != nil || wrong == nil:
+		return e, err
 	case f.Uses[u.Intent.UID] != record.Missing && !errors.Is(wrong, ErrOwnDisk):
 		return e, &failure.Problem{Reason: volumesv1alpha1.ReasonPathOccupied,
 			Message: "what is mounted at the published path is left alone", Err: wrong}

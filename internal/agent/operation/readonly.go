@@ -26,7 +26,7 @@ import (
 // publishReadOnly shows the device that the driver has published at the hidden target, once the kernel refuses writes
 // to it.
 func (env *Environment) publishReadOnly(ctx context.Context, v *Volume, f plan.Facts, u *record.Use) error {
-	if err := env.noteDevice(ctx, v, u.Target); err != nil {
+	if err := env.noteDevice(ctx, v, u.Target, env.Mounts.At); err != nil {
 		return err
 	}
 	device, err := env.Mounts.DeviceNode(ctx, u.Target)

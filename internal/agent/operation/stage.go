@@ -20,11 +20,13 @@ import (
 	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/driver"
 	"github.com/hawser-io/hawser/internal/mount"
+	"github.com/hawser-io/hawser/internal/selinux"
 )
 
 var stageStep = step{
 	operation: "stage", event: eventFailedMount, logged: true, session: true, seeded: true,
 	follows: []plan.Kind{plan.MarkInUse}, supersedes: []plan.Kind{plan.Unstage, plan.ClearInUse},
+	inputs: labelInputs,
 	run: func(ctx context.Context, env *Environment, v *Volume, f plan.Facts, _ types.UID) error {
 		return env.stage(ctx, v, f)
 	},
@@ -52,7 +54,8 @@ func (env *Environment) stage(ctx context.Context, v *Volume, f plan.Facts) erro
 		return failure.Problemf(volumesv1alpha1.ReasonMountLost,
 			"another filesystem than the staged one is mounted at %s; it is left alone", r.Stage.Path)
 	}
-	if err := env.checkSELinux(f); err != nil {
+	label, err := env.stageLabel(f)
+	if err != nil {
 		return err
 	}
 	secrets, err := env.secrets(ctx, f.VolumeSource().StageSecret)
@@ -65,14 +68,14 @@ func (env *Environment) stage(ctx context.Context, v *Volume, f plan.Facts) erro
 	req := driver.StageRequest{Volume: env.request(f), StagingPath: r.Stage.Path, FSGroup: f.HeldGroup(),
 		Secrets: secrets}
 	if !r.Block() {
-		req.MountOptions = f.VolumeSource().MountOptions
+		req.MountOptions = withLabel(f.VolumeSource().MountOptions, label)
 	}
 	before := r.Stage
 	r.Stage.Requested(f.Stage, f.Now.BootID)
 	err = env.Call(ctx, v, f, "stage", r.Stage.Path, func(ctx context.Context) error { return d.Stage(ctx, req) })
 	switch {
 	case err == nil:
-		return env.staged(ctx, v, f, before)
+		return env.staged(ctx, v, f, before, label)
 	case before.Phase == record.PhaseNone && !driver.IsUncertain(err) &&
 		(f.Stage != record.Missing || env.nothingAt(r.Stage.Path)):
 		r.Stage = before // a final error of the first call: nothing was done
@@ -80,33 +83,55 @@ func (env *Environment) stage(ctx context.Context, v *Volume, f plan.Facts) erro
 	return env.ExplainStage(f, err)
 }
 
-// checkSELinux refuses to begin with a volume that the kubelet would mount with a context option, at the same path: a
-// pod that shares the stage would get no access to its files. An administrator can set the option for all.
-func (env *Environment) checkSELinux(f plan.Facts) error {
-	labelled := func(option string) bool { return strings.HasPrefix(option, "context=") }
-	if f.Record.Block() || f.Record.Stage.Phase != record.PhaseNone || !f.Entry.SELinuxMount ||
-		slices.ContainsFunc(f.VolumeSource().MountOptions, labelled) {
+// stageLabel is the SELinux label to stage with; empty for none. What is mounted at the staging path already, also by
+// the kubelet, needs to have it: no remount changes the label of a filesystem.
+func (env *Environment) stageLabel(f plan.Facts) (string, error) {
+	holder := f.LabelHolder()
+	if holder == nil {
+		for _, u := range f.Record.Uses {
+			if err := f.LabelRefused(u); err != nil {
+				return "", err
+			}
+		}
+		return "", nil
+	}
+	label := f.Label(*holder)
+	if f.Record.Stage.Phase != record.PhaseNone && (label == "" || f.StageLabel == "") {
+		return label, nil // what is there is of an earlier call, and is checked after this one
+	}
+	return label, f.LabelConflict(*holder)
+}
+
+// checkLabel fails unless the driver has mounted with the label. One that ignores the option, or remounts with it,
+// which the kernel ignores, would give the volume's files to other users.
+func checkLabel(e mount.Entry, label string) error {
+	switch is := selinux.Of(e.SuperOptions); {
+	case label == "" || selinux.Same(is, label):
 		return nil
+	case is == "":
+		return fmt.Errorf("%s is mounted without an SELinux label, and the driver was asked for %q: its CSIDriver has "+
+			"seLinuxMount, but it does not mount with the label", e.Path, label)
+	default:
+		return fmt.Errorf("%s is mounted with the SELinux label %q, and the driver was asked for %q: it was mounted before, "+
+			"and gets the other label once it was unmounted", e.Path, is, label)
 	}
-	table, err := env.Mounts.Table()
-	if err != nil || !table.SELinux() {
-		return err
+}
+
+// withLabel are mount options with that of the label last, as the kubelet gives them to drivers.
+func withLabel(options []string, label string) []string {
+	if label == "" {
+		return options
 	}
-	return &failure.Problem{Reason: volumesv1alpha1.ReasonSELinuxMount, Stalled: true, Message: fmt.Sprintf(
-		"node %s has SELinux and driver %s has seLinuxMount: the kubelet mounts its volumes with the label of a pod, which "+
-			"this version does not; use the volume through a pod's claim, or set a context option in mountOptions of the "+
-			"PersistentVolume", env.NodeName, f.Record.Driver)}
+	return append(slices.Clone(options), selinux.Option(label))
 }
 
 // staged notes what the driver has mounted. A driver may mount nothing at the staging path, but then it never did.
-func (env *Environment) staged(ctx context.Context, v *Volume, f plan.Facts, before record.Stage) error {
+func (env *Environment) staged(ctx context.Context, v *Volume, f plan.Facts, before record.Stage, label string) error {
 	s := &v.Record.Stage
-	table, err := env.Mounts.Table()
-	if err != nil {
-		return err
-	}
-	e, mounted := table.At(s.Path)
+	table, e, mounted, err := env.Mounts.At(s.Path)
 	switch {
+	case err != nil:
+		return err
 	case mounted:
 		if err := rightFilesystem(f.VolumeSource().FSType, e); err != nil && !v.Record.Block() {
 			return err
@@ -115,6 +140,9 @@ func (env *Environment) staged(ctx context.Context, v *Volume, f plan.Facts, bef
 			return &failure.Problem{Reason: volumesv1alpha1.ReasonStageFailed,
 				Message: "what the driver staged is not the volume", Err: err}
 		}
+		if err := checkLabel(e, label); err != nil && !v.Record.Block() {
+			return &failure.Problem{Reason: volumesv1alpha1.ReasonStageFailed, Message: "checking the stage", Err: err}
+		}
 		s.Source = record.SourceOf(e)
 		s.Device = env.stagedDevice(ctx, v.Record)
 		env.noteErrorCount(ctx, s)
@@ -122,7 +150,7 @@ func (env *Environment) staged(ctx context.Context, v *Volume, f plan.Facts, bef
 		return &driver.Error{Outcome: driver.Uncertain, Code: volumesv1alpha1.ReasonMountLost,
 			Message: fmt.Sprintf("the driver reports success, but nothing is mounted at %s any more", s.Path)}
 	}
-	if err := env.noteDevice(ctx, v, s.Path); err != nil {
+	if err := env.noteDevice(ctx, v, s.Path, env.Mounts.At); err != nil {
 		return err
 	}
 	s.Phase = record.PhaseDone

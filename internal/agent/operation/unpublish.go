@@ -137,7 +137,7 @@ func (env *Environment) undoPublication(ctx context.Context, v *Volume, f plan.F
 	if err != nil {
 		return err
 	}
-	if err := env.noteDevices(ctx, v, u); err != nil {
+	if err := env.noteDevices(ctx, v, u, env.atNow); err != nil {
 		return err
 	}
 	u.Phase = record.PhaseUncertain

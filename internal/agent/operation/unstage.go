@@ -62,7 +62,7 @@ func (env *Environment) unstage(ctx context.Context, v *Volume, f plan.Facts) er
 	if err := env.CheckOtherUses(ctx, v, f); err != nil {
 		return err
 	}
-	if err := env.noteDevice(ctx, v, r.Stage.Path); err != nil {
+	if err := env.noteDevice(ctx, v, r.Stage.Path, env.atNow); err != nil {
 		return err
 	}
 	r.Stage.Phase = record.PhaseUncertain

@@ -6,8 +6,6 @@ SPDX-License-Identifier: Apache-2.0
 package operation
 
 import (
-	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -292,32 +290,6 @@ func (v *Volume) RequeueAfter(f plan.Facts, tried map[plan.Step]bool, now time.T
 		}
 	}
 	return rest
-}
-
-// inputs name what an attempt is made with, so that a change of it is tried at once.
-func inputs(f plan.Facts, a plan.Step) string {
-	var generation int64
-	if i := f.Intent(a.Intent); i != nil {
-		generation = i.Generation
-	}
-	entry, err := json.Marshal(f.Entry)
-	if err != nil {
-		entry = nil // quantities and strings always encode
-	}
-	inputs := fmt.Sprintf("%d/%s", generation, record.Hash(string(entry)))
-	if more := steps[a.Kind].inputs; more != nil {
-		inputs += more(f)
-	}
-	return inputs
-}
-
-// groupInputs name what decides the group of the volume's files.
-func groupInputs(f plan.Facts) string {
-	holder := f.GroupHolder()
-	if holder == nil {
-		return ""
-	}
-	return fmt.Sprintf("/%s/%d", holder.Intent.UID, *f.Group(*holder))
 }
 
 // Prune drops the failures of what is not planned any more.

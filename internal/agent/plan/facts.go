@@ -16,6 +16,7 @@ import (
 	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/handshake"
 	"github.com/hawser-io/hawser/internal/mount"
+	"github.com/hawser-io/hawser/internal/selinux"
 )
 
 // Facts are everything that is known of one volume at one moment. Plans are made from them alone.
@@ -31,6 +32,10 @@ type Facts struct {
 	Intents []*volumesv1alpha1.VolumeAttachmentIntent
 	// Stage and uses are what the mount table says.
 	Stage record.Presence
+	// StageLabel is the SELinux label of what is mounted there; empty for none.
+	StageLabel string
+	// SELinux is the node's; nil where it has none, or where nothing asks for a label.
+	SELinux *SELinux
 	// Reference is present while the kubelet can see that the agent uses the stage: by the agent's bind mount of it or,
 	// for Block, by device nodes.
 	Reference record.Presence
@@ -265,6 +270,9 @@ func (f *Facts) Compare(table *mount.Table) {
 		return
 	}
 	f.Stage = record.PresenceOf(table, r.Stage.Path, r.Stage.Source)
+	if e, mounted := table.At(r.Stage.Path); mounted {
+		f.StageLabel = selinux.Of(e.SuperOptions)
+	}
 	f.Reference = record.PresenceOf(table, f.Paths.Reference(f.Name), r.Stage.Source)
 	for _, u := range r.Uses {
 		presence := record.PresenceOf

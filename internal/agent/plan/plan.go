@@ -74,6 +74,18 @@ func Of(f Facts) []Step {
 	return acts
 }
 
+// Forward reports whether the volume only comes nearer to where its intents want it: nothing is to be undone, nothing
+// that was made has gone, and nothing is reported as released.
+func Forward(f Facts) bool {
+	if f.Record != nil && len(f.Wanting()) == 0 {
+		return false
+	}
+	undoes := func(s Step) bool {
+		return !slices.Contains([]Kind{MarkInUse, Join, Stage, Reference, Publish, SetOwnership, Expand}, s.Kind)
+	}
+	return !slices.ContainsFunc(Of(f), undoes) && len(f.Lost()) == 0
+}
+
 // planOwn is the plan for what the agent itself has of the volume.
 func planOwn(f Facts) []Step {
 	r := f.Record
@@ -158,6 +170,9 @@ func planForward(f Facts) []Step {
 	}
 	if !f.Staged() {
 		return append(acts, Step{Kind: Stage})
+	}
+	if f.Relabels() {
+		return append(acts, Step{Kind: Unstage})
 	}
 	for _, u := range f.Record.Uses {
 		if f.wantsPublished(u) && !f.Published(u) && !f.awaitsOwnership(u) {

@@ -27,10 +27,6 @@ func Refused(u record.Use) error {
 	if u.Mount == nil {
 		return nil
 	}
-	if u.Mount.SELinuxOptions != nil {
-		return &failure.Problem{Reason: volumesv1alpha1.ReasonSELinuxOptions, Stalled: true,
-			Message: "seLinuxOptions have no effect in this version; take them out of the intent"}
-	}
 	notAllowed := func(option string) bool { return !slices.Contains(allowedOptions, option) }
 	if i := slices.IndexFunc(u.Mount.Options, notAllowed); i >= 0 {
 		key, _, _ := strings.Cut(u.Mount.Options[i], "=") // the value may be a password

@@ -175,6 +175,9 @@ func (f Facts) Complete() {
 // UseFor is the use that the intent asks for.
 func (f Facts) UseFor(i *volumesv1alpha1.VolumeAttachmentIntent) record.Use {
 	u := record.Use{Intent: referenceTo(i), Want: volumesv1alpha1.DesiredStaged}
+	if m := i.Spec.Mount; m != nil && m.SELinuxOptions != nil { // all else of it is for publications
+		u.Mount = &volumesv1alpha1.MountSpec{SELinuxOptions: m.SELinuxOptions.DeepCopy()}
+	}
 	if Level(i.Spec.DesiredState) < Level(volumesv1alpha1.DesiredPublished) {
 		return u
 	}

@@ -7,6 +7,8 @@ SPDX-License-Identifier: Apache-2.0
 package cached
 
 import (
+	"slices"
+
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -91,6 +93,7 @@ func trimPod(o any) (any, error) {
 		Spec:       corev1.PodSpec{NodeName: pod.Spec.NodeName, Volumes: volumes},
 		Status:     corev1.PodStatus{Phase: pod.Status.Phase},
 	}
+	keepLabels(&trimmed.Spec, &pod.Spec)
 	if index.Running(&pod.Status) {
 		// One is kept for all that run.
 		trimmed.Status.ContainerStatuses = []corev1.ContainerStatus{{}}
@@ -109,6 +112,33 @@ func trimPod(o any) (any, error) {
 		trimmed.Status.Conditions = []corev1.PodCondition{*c}
 	}
 	return trimmed, nil
+}
+
+// keepLabels keeps what decides with which SELinux label an inline volume is mounted.
+func keepLabels(trimmed, whole *corev1.PodSpec) {
+	inline := func(v corev1.Volume) bool { return v.CSI != nil && v.CSI.Driver == volumesv1alpha1.InlineDriver }
+	ofPod := ptr.Deref(whole.SecurityContext, corev1.PodSecurityContext{})
+	all := slices.Concat(whole.InitContainers, whole.Containers)
+	own := func(c corev1.Container) bool {
+		return c.SecurityContext != nil && c.SecurityContext.SELinuxOptions != nil
+	}
+	if !slices.ContainsFunc(whole.Volumes, inline) || ofPod.SELinuxOptions == nil && !slices.ContainsFunc(all, own) {
+		return
+	}
+	trimmed.SecurityContext = &corev1.PodSecurityContext{SELinuxOptions: ofPod.SELinuxOptions,
+		SELinuxChangePolicy: ofPod.SELinuxChangePolicy}
+	trimmed.InitContainers, trimmed.Containers = labelsOf(whole.InitContainers), labelsOf(whole.Containers)
+}
+
+func labelsOf(containers []corev1.Container) (labels []corev1.Container) {
+	for _, c := range containers {
+		kept := corev1.Container{VolumeMounts: c.VolumeMounts}
+		if c.SecurityContext != nil {
+			kept.SecurityContext = &corev1.SecurityContext{SELinuxOptions: c.SecurityContext.SELinuxOptions}
+		}
+		labels = append(labels, kept)
+	}
+	return labels
 }
 
 // trimNode keeps labels, taints, readiness, the annotation on who attaches, and what the kubelet says of volumes, of

@@ -62,7 +62,7 @@ func (c *Controller) inlineIntent(pod *corev1.Pod, claim string,
 	intent := newIntent(pod, volumesv1alpha1.InlineIntentName(pod.Name, pod.UID, claim), source, c.ForceDetachAfter)
 	intent.Finalizers = []string{volumesv1alpha1.ReleaseFinalizer}
 	intent.Spec.Publisher, intent.Spec.DesiredState = volumesv1alpha1.PublisherAgent, volumesv1alpha1.DesiredPublished
-	intent.Spec.ReadOnly = readOnly
+	intent.Spec.ReadOnly, intent.Spec.Mount = readOnly, mountOf(pod, claim)
 	return intent
 }
 

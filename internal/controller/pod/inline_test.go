@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package pod
 
 import (
+	"reflect"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -100,5 +101,58 @@ func TestWhileSwitchedOffOnlyPodsWithInlineClaimsAreReconciled(t *testing.T) {
 				t.Errorf("pod with %s is reconciled: %t, want %t", name, got, c.want)
 			}
 		})
+	}
+}
+
+func TestTheIntentOfAnInlineVolumeHasTheSELinuxLabelOfItsContainers(t *testing.T) {
+	label := func(level string) *corev1.SELinuxOptions { return &corev1.SELinuxOptions{Level: level} }
+	for name, test := range map[string]struct {
+		change func(*corev1.PodSpec)
+		want   *corev1.SELinuxOptions
+	}{
+		"no label":  {func(*corev1.PodSpec) {}, nil},
+		"the pod's": {func(s *corev1.PodSpec) { s.SecurityContext.SELinuxOptions = label("s0:c1,c2") }, label("s0:c1,c2")},
+		"a container's": {func(s *corev1.PodSpec) {
+			s.SecurityContext.SELinuxOptions = label("s0:c1,c2")
+			s.Containers[0].SecurityContext = &corev1.SecurityContext{SELinuxOptions: label("s0:c3,c4")}
+		}, label("s0:c3,c4")},
+		"two": {func(s *corev1.PodSpec) {
+			s.SecurityContext.SELinuxOptions = label("s0:c1,c2")
+			s.InitContainers = []corev1.Container{{VolumeMounts: s.Containers[0].VolumeMounts,
+				SecurityContext: &corev1.SecurityContext{SELinuxOptions: label("s0:c3,c4")}}}
+		}, nil},
+		"two, one of a container without the volume": {func(s *corev1.PodSpec) {
+			s.SecurityContext.SELinuxOptions = label("s0:c1,c2")
+			s.InitContainers = []corev1.Container{{SecurityContext: &corev1.SecurityContext{
+				SELinuxOptions: label("s0:c3,c4")}}}
+		}, label("s0:c1,c2")},
+		"one without a level": {func(s *corev1.PodSpec) {
+			s.SecurityContext.SELinuxOptions = &corev1.SELinuxOptions{Type: "container_t"}
+		}, nil},
+		"one that no mount option can have": {func(s *corev1.PodSpec) {
+			s.SecurityContext.SELinuxOptions = label("s0\"")
+		}, nil},
+		"labels of files": {func(s *corev1.PodSpec) {
+			s.SecurityContext.SELinuxOptions = label("s0:c1,c2")
+			s.SecurityContext.SELinuxChangePolicy = ptr.To(corev1.SELinuxChangePolicyRecursive)
+		}, nil},
+	} {
+		pod := inlinePodOf(map[string]string{"claim": "a"})
+		pod.Spec.SecurityContext = &corev1.PodSecurityContext{}
+		pod.Spec.Containers = []corev1.Container{{VolumeMounts: []corev1.VolumeMount{{Name: pod.Spec.Volumes[0].Name}}}}
+		test.change(&pod.Spec)
+		trimmed, err := transformOf(pod)(pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range []*corev1.Pod{pod, trimmed.(*corev1.Pod)} {
+			var got *corev1.SELinuxOptions
+			if m := (&Controller{}).inlineVolumes(p)[0].intent.Spec.Mount; m != nil {
+				got = m.SELinuxOptions
+			}
+			if !reflect.DeepEqual(got, test.want) {
+				t.Errorf("label of the intent for a pod with %s: %+v, want %+v", name, got, test.want)
+			}
+		}
 	}
 }

@@ -76,8 +76,12 @@ var node = []Entry{
 		Instead: []Instead{released},
 		Run:     []string{"kubectl get vai {intent} -n {namespace} -o jsonpath='{.spec.mount.options}'"}},
 	{Code: "HWS320", Reason: volumesv1alpha1.ReasonSELinuxOptions, Level: Problem, Depth: Root, Acts: Author,
-		Says: "The intent sets SELinux options, which have no effect.",
-		Way:  "Create the intent without mount.seLinuxOptions.", Instead: []Instead{released}},
+		Says: "The node has SELinux, and the volume cannot be mounted with the label that the intent asks for.",
+		Way: "Correct mount.seLinuxOptions, or create the intent without them. A label needs a CSIDriver with " +
+			"seLinuxMount, and a PersistentVolume without a context in its mountOptions.",
+		Instead: []Instead{released},
+		Run: []string{"kubectl get csidriver {driver} -o jsonpath='{.spec.seLinuxMount}'",
+			"kubectl get pv {volume} -o jsonpath='{.spec.mountOptions}'", lastError}},
 	{Code: "HWS321", Reason: volumesv1alpha1.ReasonFSGroupConflict, Level: Problem, Depth: Root, Acts: Author,
 		Says: "Another intent on the node has given the volume's files to another group.",
 		Way:  "Use one fsGroup for all intents of the volume on the node, or delete the other intent.",
@@ -129,16 +133,15 @@ var node = []Entry{
 		Way: "Repair its server, daemon or device, and end the pods and processes that the message names. The agent then " +
 			"stages it again: docs/operate.md, \"Sick volumes\".", Run: []string{lastError,
 			"kubectl get vai {intent} -n {namespace} -o yaml"}},
-	{Code: "HWS334", Reason: volumesv1alpha1.ReasonSELinuxMount, Level: Problem, Depth: Root, Acts: Storage,
-		Says: "The node has SELinux, and the driver has seLinuxMount: volumes need a label when they are mounted, which is " +
-			"not supported for intents.",
-		Way: "Let pods use the claim itself, or set a context option in mountOptions of the PersistentVolume.",
-		Run: []string{"kubectl get csidriver {driver} -o jsonpath='{.spec.seLinuxMount}'",
-			"kubectl get pv {volume} -o jsonpath='{.spec.mountOptions}'"}},
 	{Code: "HWS335", Reason: VolumeBusy, Level: Problem, Depth: Root, Acts: User,
 		Says: "The volume cannot be released, because a process on the node still uses it. The agent tries again.",
 		Way: "End what uses it: the pods, and the processes that the message names. If it names none, find them on the " +
 			"node, as with fuser -vm and the path.",
 		Run: []string{"kubectl get vai {intent} -n {namespace} -o jsonpath='{.status.path}'",
 			"kubectl get pods -A -o wide --field-selector spec.nodeName={node}"}},
+	{Code: "HWS336", Reason: volumesv1alpha1.ReasonSELinuxConflict, Level: Problem, Depth: Root, Acts: Author,
+		Says: "Another use on the node has the volume mounted with another SELinux label. A filesystem has one.",
+		Way: "Give all intents of the volume on the node, and the pods that use its claim there, one label in " +
+			"seLinuxOptions, or let the other use end.",
+		Run: []string{"kubectl get vai -A --field-selector status.volumeName={volume}", lastError}},
 }

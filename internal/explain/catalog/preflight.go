@@ -108,9 +108,9 @@ var preflight = []Entry{
 		Run: []string{"kubectl get node {node} -o jsonpath='{.metadata.annotations}'"}},
 	{Code: "HWS958", Reason: SELinuxLimits, Level: Note, Depth: Direct, Acts: Storage,
 		Says: "Nodes have an OS image with SELinux, as a rule, and CSIDrivers have seLinuxMount. On a node with SELinux " +
-			"Hawser stages no filesystem of such a driver.",
-		Way: "Pods use these volumes through claims, in attach mode Coexist or Replace. For intents, put a context into " +
-			"mountOptions of the PersistentVolumes.",
+			"a filesystem of such a driver is mounted with one label, and pods with another cannot use it.",
+		Way: "Set mount.seLinuxOptions in intents, with the level of the pods that use the same volumes. An intent without " +
+			"them has the volume mounted without a label.",
 		Run: []string{"kubectl get csidrivers -o custom-columns=NAME:.metadata.name,SELINUXMOUNT:.spec.seLinuxMount"}},
 	{Code: "HWS959", Reason: DriverLimits, Level: Note, Depth: Direct, Acts: Storage,
 		Says: "The CSIDriver asks for more than Hawser gives for an intent.",

@@ -23,12 +23,24 @@ type Files struct {
 	Kernel, Initramfs string
 	// Root is the root file system, which all machines share. Each writes to a file of its own.
 	Root string
+	// Arguments of the kernel.
+	Arguments string
 }
 
 // Prepare makes the files, or finds those that an earlier run has made. It needs root.
-func Prepare(ctx context.Context, out io.Writer) (Files, error) {
-	dir := filepath.Join(apiserver.Root(), ".cache", "machine")
-	script := exec.CommandContext(ctx, filepath.Join(apiserver.Root(), "hack", "machine-image.sh"), dir)
+func Prepare(ctx context.Context, out io.Writer) (Files, error) { return prepare(ctx, out, "machine") }
+
+// PrepareSELinux is Prepare for machines with SELinux, which enforces Debian's policy.
+func PrepareSELinux(ctx context.Context, out io.Writer) (Files, error) {
+	files, err := prepare(ctx, out, "machine-selinux", "selinux")
+	files.Arguments = "security=selinux selinux=1 enforcing=1"
+	return files, err
+}
+
+func prepare(ctx context.Context, out io.Writer, name string, variant ...string) (Files, error) {
+	dir := filepath.Join(apiserver.Root(), ".cache", name)
+	script := exec.CommandContext(ctx, filepath.Join(apiserver.Root(), "hack", "machine-image.sh"),
+		append([]string{dir}, variant...)...)
 	script.Stdout, script.Stderr = out, out
 	if err := script.Run(); err != nil {
 		return Files{}, fmt.Errorf("making the image: %w", err)

@@ -127,8 +127,25 @@ func loadModules() error {
 	return nil
 }
 
+// loadPolicy loads the policy of SELinux, before anything begins that it is about, where kernel and root have it. What
+// runs already, and what begins without another label, is the kernel's, which may do all.
+func loadPolicy() error {
+	for _, needed := range []string{"/sys/fs/selinux", "/etc/selinux/config"} {
+		if _, err := os.Stat(needed); err != nil {
+			return nil
+		}
+	}
+	if out, err := exec.Command("/usr/sbin/load_policy", "-i").CombinedOutput(); err != nil {
+		return fmt.Errorf("loading the policy of SELinux: %w: %s", err, out)
+	}
+	return nil
+}
+
 // begin starts what a machine needs, and then waits for processes without a parent.
 func begin() error {
+	if err := loadPolicy(); err != nil {
+		return err
+	}
 	if err := mountAll(
 		mount{"devpts", "/dev/pts", "devpts", 0, ""},
 		mount{"tmpfs", "/dev/shm", "tmpfs", 0, ""},
@@ -142,7 +159,8 @@ func begin() error {
 		ip link set lo up; ip link set eth0 up
 		ip addr add 10.0.2.15/24 dev eth0; ip route add default via 10.0.2.2
 		mkdir -p /run/lock; modprobe loop
-		sed -n 's/.*machine_id=\([0-9a-f]*\).*/\1/p' /proc/cmdline >/etc/machine-id`)
+		sed -n 's/.*machine_id=\([0-9a-f]*\).*/\1/p' /proc/cmdline >/etc/machine-id
+		if [ -e /sys/fs/selinux/enforce ]; then restorecon -R /dev /run /tmp; fi`)
 	if out, err := setUp.CombinedOutput(); err != nil {
 		return fmt.Errorf("setting up: %w: %s", err, out)
 	}
