@@ -30,6 +30,7 @@ PROMTOOL := $(TOOLS)/promtool
 DEADCODE := go tool -modfile=hack/tools/go.mod deadcode
 KUBE_STATE_METRICS := $(TOOLS)/kube-state-metrics
 HELM := $(TOOLS)/helm
+KREW := $(TOOLS)/krew
 # The architectures of make images.
 export ARCHITECTURES ?= amd64 arm64
 OLM_TAGS := containers_image_openpgp,exclude_graphdriver_btrfs,exclude_graphdriver_devicemapper
@@ -104,6 +105,10 @@ release: $(OPERATOR_SDK) $(OPM) $(HELM) kubectl ## Write binaries, install.yaml,
 	@hack/setup-packages.sh --images
 	KUBECTL=$(ASSETS)/kubectl OPERATOR_SDK=$(OPERATOR_SDK) OPM=$(OPM) HELM=$(HELM) hack/release.sh $(VERSION) $(IMAGES) dist
 
+.PHONY: verify-release
+verify-release: $(OPERATOR_SDK) $(OPM) $(HELM) $(KREW) ## Check dist/ as a downloader would, without a network: checksums, programs, plugin by krew, chart, images, bundle.
+	OPERATOR_SDK=$(OPERATOR_SDK) OPM=$(OPM) HELM=$(HELM) KREW=$(KREW) hack/verify-release.sh $(VERSION) dist
+
 .PHONY: kubectl
 kubectl:
 	@hack/build-control-plane.sh kubectl
@@ -127,6 +132,10 @@ $(PROMTOOL): hack/tools/promtool/go.mod hack/tools/promtool/go.sum
 $(KUBE_STATE_METRICS): hack/tools/kube-state-metrics/go.mod hack/tools/kube-state-metrics/go.sum
 	@echo "building kube-state-metrics, once"
 	cd hack/tools/kube-state-metrics && CGO_ENABLED=0 go build -ldflags "-s -w" -o $@ k8s.io/kube-state-metrics/v2
+
+$(KREW): hack/tools/krew/go.mod hack/tools/krew/go.sum
+	@echo "building krew, once"
+	cd hack/tools/krew && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o $@ sigs.k8s.io/krew/cmd/krew
 
 # The version of Kubernetes that helm template and helm lint assume, as helm's own Makefile sets it.
 HELM_KUBERNETES := helm.sh/helm/v3/pkg/chartutil.k8sVersion

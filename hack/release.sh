@@ -8,6 +8,7 @@
 #
 #   hawser_VERSION_linux_ARCH.tar.gz     operator, manager and agent, with the licence
 #   kubectl-hawser_VERSION_OS_ARCH.tar.gz, hawser-krew.yaml     the plugin of kubectl, and its manifest for krew
+#   kubectl-hawser_VERSION_man.tar.gz    its manual pages
 #   install.yaml                         what kubectl apply -k config/default applies
 #   hawser-VERSION.tgz                   the chart for helm, VERSION without the v
 #   images/                              one OCI archive for each image, of both architectures
@@ -60,7 +61,7 @@ done
 
 # The plugin runs on the machines of users.
 plugins=()
-for platform in linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64; do
+for platform in linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64; do
 	directory=$work/plugin/$platform program=kubectl-hawser
 	if [[ $platform == windows/* ]]; then program+=.exe; fi
 	mkdir -p "$directory"
@@ -73,6 +74,9 @@ for platform in linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64;
 	programs+=("$directory/$program")
 done
 go run ./hack/krew "$version" "${plugins[@]}" >"$output/hawser-krew.yaml"
+mkdir "$work/man"
+go run ./hack/man "$version" "$work/man"
+pack "kubectl-hawser_${version}_man.tar.gz" "$work/man"
 go run ./hack/sbom hawser "$version" "$SOURCE_DATE_EPOCH" "${programs[@]}" >"$output/hawser.spdx.json"
 
 mkdir "$work/install"
