@@ -29,6 +29,8 @@ OPM := $(TOOLS)/opm
 PROMTOOL := $(TOOLS)/promtool
 DEADCODE := go tool -modfile=hack/tools/go.mod deadcode
 KUBE_STATE_METRICS := $(TOOLS)/kube-state-metrics
+HELM := $(TOOLS)/helm
+KREW := $(TOOLS)/krew
 # The architectures of make images.
 export ARCHITECTURES ?= amd64 arm64
 OLM_TAGS := containers_image_openpgp,exclude_graphdriver_btrfs,exclude_graphdriver_devicemapper
@@ -62,11 +64,13 @@ generate: ## Generate deepcopy code.
 	$(CONTROLLER_GEN) object:headerFile=hack/boilerplate.go.txt paths=./api/...
 
 .PHONY: manifests
-manifests: ## Generate CRDs and roles into config/.
+manifests: ## Generate CRDs and roles into config/ and charts/.
 	$(CONTROLLER_GEN) crd paths=./api/... output:crd:dir=config/crd/bases
 	$(CONTROLLER_GEN) rbac:roleName=hawser-manager paths=./internal/controller/... output:rbac:dir=config/rbac/manager
 	$(CONTROLLER_GEN) rbac:roleName=hawser-agent paths=./internal/agent/... output:rbac:dir=config/rbac/agent
 	$(CONTROLLER_GEN) rbac:roleName=hawser-operator paths=./internal/operator/... output:rbac:dir=config/operator
+	cp config/crd/bases/*.yaml charts/hawser/files/crds/
+	cp config/operator/role.yaml charts/hawser/files/
 
 .PHONY: rules
 rules: ## Make the alerting rules and the list of metrics from their sources.
@@ -97,9 +101,13 @@ images: ## Write the images as OCI archives into .cache/images, without a contai
 	hack/images.sh $(VERSION) $(IMAGES) $(TAG) $(CACHE)/images
 
 .PHONY: release
-release: $(OPERATOR_SDK) $(OPM) kubectl ## Write binaries, install.yaml, images, bundle, catalog, SBOM and checksums of VERSION to dist/.
+release: $(OPERATOR_SDK) $(OPM) $(HELM) kubectl ## Write binaries, install.yaml, chart, images, bundle, catalog, SBOM and checksums of VERSION to dist/.
 	@hack/setup-packages.sh --images
-	KUBECTL=$(ASSETS)/kubectl OPERATOR_SDK=$(OPERATOR_SDK) OPM=$(OPM) hack/release.sh $(VERSION) $(IMAGES) dist
+	KUBECTL=$(ASSETS)/kubectl OPERATOR_SDK=$(OPERATOR_SDK) OPM=$(OPM) HELM=$(HELM) hack/release.sh $(VERSION) $(IMAGES) dist
+
+.PHONY: verify-release
+verify-release: $(OPERATOR_SDK) $(OPM) $(HELM) $(KREW) ## Check dist/ as a downloader would, without a network: checksums, programs, plugin by krew, chart, images, bundle.
+	OPERATOR_SDK=$(OPERATOR_SDK) OPM=$(OPM) HELM=$(HELM) KREW=$(KREW) hack/verify-release.sh $(VERSION) dist
 
 .PHONY: kubectl
 kubectl:
@@ -125,11 +133,23 @@ $(KUBE_STATE_METRICS): hack/tools/kube-state-metrics/go.mod hack/tools/kube-stat
 	@echo "building kube-state-metrics, once"
 	cd hack/tools/kube-state-metrics && CGO_ENABLED=0 go build -ldflags "-s -w" -o $@ k8s.io/kube-state-metrics/v2
 
+$(KREW): hack/tools/krew/go.mod hack/tools/krew/go.sum
+	@echo "building krew, once"
+	cd hack/tools/krew && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o $@ sigs.k8s.io/krew/cmd/krew
+
+# The version of Kubernetes that helm template and helm lint assume, as helm's own Makefile sets it.
+HELM_KUBERNETES := helm.sh/helm/v3/pkg/chartutil.k8sVersion
+$(HELM): hack/tools/helm/go.mod hack/tools/helm/go.sum
+	@echo "building helm, once"
+	cd hack/tools/helm && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X $(HELM_KUBERNETES)Major=1 -X \
+		$(HELM_KUBERNETES)Minor=$$(go list -m -f '{{.Version}}' k8s.io/client-go | cut -d . -f 2)" -o $@ \
+		helm.sh/helm/v3/cmd/helm
+
 ##@ Check
 
 .PHONY: test
 ifeq ($(KUBERNETES_VERSION),)
-test: packages control-plane $(KUBE_STATE_METRICS) ## Run what a commit needs, with -race where goroutines meet. KUBERNETES_VERSION=1.35: the tests of the API server, on that version.
+test: packages control-plane $(KUBE_STATE_METRICS) $(HELM) ## Run what a commit needs, with -race where goroutines meet. KUBERNETES_VERSION=1.35: the tests of the API server, on that version.
 	KUBEBUILDER_ASSETS="$(ASSETS)" hack/test.sh
 else
 test: packages

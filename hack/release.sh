@@ -4,11 +4,13 @@
 #
 # Writes everything of a release into a directory. The same commit gives the same bytes. Nothing is published.
 #
-#   hack/release.sh VERSION IMAGES DIR       KUBECTL, OPERATOR_SDK and OPM name the programs
+#   hack/release.sh VERSION IMAGES DIR       KUBECTL, OPERATOR_SDK, OPM and HELM name the programs
 #
 #   hawser_VERSION_linux_ARCH.tar.gz     operator, manager and agent, with the licence
 #   kubectl-hawser_VERSION_OS_ARCH.tar.gz, hawser-krew.yaml     the plugin of kubectl, and its manifest for krew
+#   kubectl-hawser_VERSION_man.tar.gz    its manual pages
 #   install.yaml                         what kubectl apply -k config/default applies
+#   hawser-VERSION.tgz                   the chart for helm, VERSION without the v
 #   images/                              one OCI archive for each image, of both architectures
 #   bundle_VERSION.tar.gz, catalog_VERSION.tar.gz
 #   hawser.spdx.json                     the modules in the programs
@@ -38,10 +40,11 @@ output=$(cd "$output" && pwd)
 work=$(mktemp -d "$PWD/.cache/release.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
-# pack writes a directory as an archive that depends on nothing but its content.
+# pack ARCHIVE DIRECTORY [NAME] writes a directory, or what has the name in it, as an archive that depends on nothing but
+# its content.
 pack() {
 	tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --mode=go=rX,u+rw \
-		-C "$2" -c . | gzip -n >"$output/$1"
+		-C "$2" -c "${3:-.}" | gzip -n >"$output/$1"
 }
 
 hack/images.sh "$version" "$images" "$version" .cache/images
@@ -58,7 +61,7 @@ done
 
 # The plugin runs on the machines of users.
 plugins=()
-for platform in linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64; do
+for platform in linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64; do
 	directory=$work/plugin/$platform program=kubectl-hawser
 	if [[ $platform == windows/* ]]; then program+=.exe; fi
 	mkdir -p "$directory"
@@ -71,6 +74,9 @@ for platform in linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64;
 	programs+=("$directory/$program")
 done
 go run ./hack/krew "$version" "${plugins[@]}" >"$output/hawser-krew.yaml"
+mkdir "$work/man"
+go run ./hack/man "$version" "$work/man"
+pack "kubectl-hawser_${version}_man.tar.gz" "$work/man"
 go run ./hack/sbom hawser "$version" "$SOURCE_DATE_EPOCH" "${programs[@]}" >"$output/hawser.spdx.json"
 
 mkdir "$work/install"
@@ -81,6 +87,13 @@ mkdir "$work/install"
 	done
 } >"$work/install/kustomization.yaml"
 "$KUBECTL" kustomize "$work/install" >"$output/install.yaml"
+
+mkdir "$work/chart"
+cp -r charts/hawser "$work/chart/"
+sed -i -E "s/^version: .*/version: ${version#v}/; s/^appVersion: .*/appVersion: $version/" "$work/chart/hawser/Chart.yaml"
+sed -i -E "s|^  prefix: .*|  prefix: $images|" "$work/chart/hawser/values.yaml"
+"$HELM" lint --quiet --strict "$work/chart/hawser"
+pack "hawser-${version#v}.tgz" "$work/chart" hawser
 
 cp config/grafana/hawser.json "$output/hawser-dashboard.json"
 cp config/prometheus/hawser.yaml "$output/hawser-alerts.yaml"

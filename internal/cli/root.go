@@ -43,7 +43,7 @@ type options struct {
 // Run runs the plugin with these arguments and returns its exit code.
 func Run(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
 	log.SetLogger(logr.Discard()) // controller-runtime would complain on stderr
-	root := newRoot(streams)
+	root := NewCommand(streams)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	exit := code(err)
@@ -53,7 +53,8 @@ func Run(ctx context.Context, args []string, streams genericiooptions.IOStreams)
 	return exit
 }
 
-func newRoot(streams genericiooptions.IOStreams) *cobra.Command {
+// NewCommand returns the plugin as a command, which Run runs. Programs that describe it read it from here.
+func NewCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	o := &options{IOStreams: streams, flags: genericclioptions.NewConfigFlags(true), formats: format.New(),
 		now: time.Now}
 	root := &cobra.Command{

@@ -38,8 +38,10 @@ var placeholders = []struct{ placeholder, object string }{
 var exceptions = map[string]string{
 	"kubectl -n hawser-system get servicemonitors,podmonitors      # with the Prometheus operator": "needs its kinds",
 	"kubectl apply -f olm.yaml":                        "needs the kinds of OLM",
-	"kubectl krew install --manifest=hawser-krew.yaml": "needs krew",
-	"kubectl get ... -o yaml | kubectl replace -f -":   "stands for any object",
+	"kubectl krew install --manifest=hawser-krew.yaml": "make verify-release does",
+	"kubectl krew install --manifest=hawser-krew.yaml --archive=kubectl-hawser_v0.1.0_linux_amd64.tar.gz   # offline": "" +
+		"make verify-release does",
+	"kubectl get ... -o yaml | kubectl replace -f -": "stands for any object",
 }
 
 // named are commands that a sentence only names. kubectl or the plugin has to know them.

@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# Copyright 2026 The Hawser Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Checks a release as one who has downloaded it, with nothing but its files: each is listed with its checksum, and does
+# what it is for. Needs no network.
+#
+#   hack/verify-release.sh VERSION DIR       OPERATOR_SDK, OPM, HELM and KREW name the programs
+
+set -euo pipefail
+export LC_ALL=C
+version=${1:?usage: verify-release.sh VERSION DIR}
+cd "${2:?the directory is missing}"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fail() {
+	printf 'verify-release: %s\n' "$*" >&2
+	exit 1
+}
+
+# check DESCRIPTION COMMAND...
+check() {
+	"${@:2}" >"$work/log" 2>&1 || {
+		cat "$work/log" >&2
+		fail "$1"
+	}
+	printf 'verify-release: %s\n' "$1"
+}
+
+listed() {
+	sha256sum --check --strict --quiet SHA256SUMS
+	diff <(awk '{print $2}' SHA256SUMS | sort) <(find . -type f ! -name SHA256SUMS -printf '%P\n' | sort)
+}
+check "every file has its checksum, and none is left over" listed
+
+architecture=$(go env GOARCH)
+programs() {
+	mkdir "$work/programs"
+	tar -xzf "hawser_${version}_linux_$architecture.tar.gz" -C "$work/programs"
+	local name
+	for name in operator manager agent; do
+		file=$work/programs/$name
+		[[ $(go version -m "$file" | awk '$1 == "mod" {print $2}') == github.com/hawser-io/hawser ]]
+		grep -q "$version" <(strings -a "$file" 2>/dev/null || cat "$file")
+	done
+}
+check "operator, manager and agent are of this version" programs
+
+plugin() {
+	export KREW_ROOT=$work/krew KREW_NO_UPGRADE_CHECK=1
+	"$KREW" install --manifest=hawser-krew.yaml --archive="kubectl-hawser_${version}_linux_$architecture.tar.gz"
+	[[ $("$KREW_ROOT/bin/kubectl-hawser" --version) == *"$version" ]]
+	"$KREW_ROOT/bin/kubectl-hawser" __complete why "" | grep -q '^pod'
+	"$KREW" uninstall hawser
+}
+check "krew installs the plugin, which has the version and completes" plugin
+
+# Each platform of the manifest has the checksum of its archive.
+manifest() {
+	local archive found=0
+	for archive in kubectl-hawser_"$version"_*_*64.tar.gz; do
+		grep -q "$(sha256sum "$archive" | cut -d ' ' -f 1)" hawser-krew.yaml
+		found=$((found + 1))
+	done
+	[[ $found -eq 6 && $(grep -c sha256 hawser-krew.yaml) -eq 6 ]]
+}
+check "the manifest for krew has the six platforms" manifest
+
+chart() {
+	"$HELM" lint --strict "hawser-${version#v}.tgz"
+	"$HELM" template hawser "hawser-${version#v}.tgz" --namespace hawser-system >"$work/chart.yaml"
+	local name
+	for name in operator manager agent; do
+		grep -oE "[^ ]+/$name:$version\$" "$work/chart.yaml" | sort -u >"$work/of-chart"
+		grep -oE "[^ ]+/$name:$version\$" install.yaml | sort -u >"$work/of-install"
+		[[ -s $work/of-chart ]]
+		diff "$work/of-chart" "$work/of-install"
+	done
+}
+check "the chart is well-formed, and names the images that install.yaml names" chart
+
+# Each blob of an archive has its own digest as its name, and the index has both architectures.
+images() {
+	local name
+	for name in operator manager agent; do
+		rm -rf "$work/image"
+		mkdir "$work/image"
+		tar -xf "images/${name}_$version.tar" -C "$work/image"
+		(cd "$work/image/blobs/sha256" && for blob in *; do printf '%s  %s\n' "$blob" "$blob"; done |
+			sha256sum --check --strict --quiet)
+		grep -q amd64 -r "$work/image/index.json" "$work/image/blobs/sha256"
+		grep -q arm64 -r "$work/image/index.json" "$work/image/blobs/sha256"
+	done
+}
+check "the images have what their names promise, for both architectures" images
+
+olm() {
+	mkdir "$work/bundle" "$work/catalog"
+	tar -xzf "bundle_$version.tar.gz" -C "$work/bundle"
+	tar -xzf "catalog_$version.tar.gz" -C "$work/catalog"
+	"$OPERATOR_SDK" bundle validate "$work/bundle/bundle"
+	"$OPM" validate "$work/catalog"
+	grep -rq "hawser.$version" "$work/catalog"
+}
+check "bundle and catalog are valid" olm
+
+check "the SBOM is of this version" grep -q "$version" hawser.spdx.json
+printf 'verify-release: %s is complete\n' "$version"
