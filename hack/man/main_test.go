@@ -34,10 +34,11 @@ func TestEachCommandHasAPageThatDependsOnNothingButTheRelease(t *testing.T) {
 }
 
 func TestPagesNeedADateAndADirectory(t *testing.T) {
-	if err := write([]string{"v0.1.0", t.TempDir()}, ""); err == nil || !strings.Contains(err.Error(), "SOURCE_DATE_EPOCH") {
+	err := write([]string{"v0.1.0", t.TempDir()}, "")
+	if err == nil || !strings.Contains(err.Error(), "SOURCE_DATE_EPOCH") {
 		t.Errorf("without a date: error %v, want one about SOURCE_DATE_EPOCH", err)
 	}
-	if err := write([]string{"v0.1.0"}, "0"); err == nil || !strings.Contains(err.Error(), "usage") {
+	if err = write([]string{"v0.1.0"}, "0"); err == nil || !strings.Contains(err.Error(), "usage") {
 		t.Errorf("without a directory: error %v, want the usage", err)
 	}
 }
