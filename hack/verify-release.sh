@@ -19,12 +19,17 @@ fail() {
 	exit 1
 }
 
-# check DESCRIPTION COMMAND...
+# check DESCRIPTION COMMAND... Any command of a function that fails ends the function, which bash ignores in conditions.
 check() {
-	"${@:2}" >"$work/log" 2>&1 || {
+	local code
+	set +e
+	(set -e && "${@:2}") >"$work/log" 2>&1
+	code=$?
+	set -e
+	if [[ $code -ne 0 ]]; then
 		cat "$work/log" >&2
-		fail "$1"
-	}
+		fail "not so: $1"
+	fi
 	printf 'verify-release: %s\n' "$1"
 }
 
@@ -40,9 +45,8 @@ programs() {
 	tar -xzf "hawser_${version}_linux_$architecture.tar.gz" -C "$work/programs"
 	local name
 	for name in operator manager agent; do
-		file=$work/programs/$name
-		[[ $(go version -m "$file" | awk '$1 == "mod" {print $2}') == github.com/hawser-io/hawser ]]
-		grep -q "$version" <(strings -a "$file" 2>/dev/null || cat "$file")
+		go version -m "$work/programs/$name" | grep -q "path.*github.com/hawser-io/hawser/cmd/$name"
+		grep -aq "$version" "$work/programs/$name"
 	done
 }
 check "operator, manager and agent are of this version" programs
@@ -52,7 +56,6 @@ plugin() {
 	"$KREW" install --manifest=hawser-krew.yaml --archive="kubectl-hawser_${version}_linux_$architecture.tar.gz"
 	[[ $("$KREW_ROOT/bin/kubectl-hawser" --version) == *"$version" ]]
 	"$KREW_ROOT/bin/kubectl-hawser" __complete why "" | grep -q '^pod'
-	"$KREW" uninstall hawser
 }
 check "krew installs the plugin, which has the version and completes" plugin
 
@@ -89,6 +92,7 @@ images() {
 		tar -xf "images/${name}_$version.tar" -C "$work/image"
 		(cd "$work/image/blobs/sha256" && for blob in *; do printf '%s  %s\n' "$blob" "$blob"; done |
 			sha256sum --check --strict --quiet)
+		grep -rq "Hawser $name" "$work/image/blobs/sha256" # its title
 		grep -q amd64 -r "$work/image/index.json" "$work/image/blobs/sha256"
 		grep -q arm64 -r "$work/image/index.json" "$work/image/blobs/sha256"
 	done
