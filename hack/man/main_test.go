@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	_ "github.com/hawser-io/hawser/test/environment" // cleans that of the tests
 )
 
 func TestEachCommandHasAPageThatDependsOnNothingButTheRelease(t *testing.T) {

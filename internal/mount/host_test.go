@@ -6,10 +6,12 @@ SPDX-License-Identifier: Apache-2.0
 package mount
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,10 +34,12 @@ func needsProgram(t *testing.T, name string) {
 	}
 }
 
+const workspacePrefix = "hawser-mount-"
+
 // workspace is a directory that is removed after the test, only if nothing is mounted below it any more.
 func workspace(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "hawser-mount-")
+	dir, err := os.MkdirTemp("", workspacePrefix)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,6 +153,26 @@ func inOwnNamespace(t *testing.T, f func()) {
 	}
 }
 
+// detachOthers takes the mounts of other tests out of this namespace. Each of them would go, at any moment, with the
+// directory that it is mounted on: the kernel takes such a mount out of every namespace.
+func detachOthers() error {
+	table, err := ReadTable(threadMountInfo())
+	if err != nil {
+		return err
+	}
+	own := filepath.Join(os.TempDir(), workspacePrefix)
+	for _, e := range slices.Backward(table.Below(os.TempDir())) {
+		if strings.HasPrefix(e.Path, own) {
+			continue
+		}
+		err := unix.Unmount(e.Path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // it has gone by itself
+			return err
+		}
+	}
+	return nil
+}
+
 func ownNamespace(propagation uintptr, f func()) error {
 	runtime.LockOSThread()
 	if unix.Gettid() == unix.Getpid() { // the table of the first thread is that of the process
@@ -163,6 +187,9 @@ func ownNamespace(propagation uintptr, f func()) error {
 	err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS)
 	if err == nil {
 		err = unix.Mount("", "/", "", unix.MS_REC|propagation, "")
+	}
+	if err == nil {
+		err = detachOthers()
 	}
 	if err == nil {
 		f()
