@@ -42,7 +42,7 @@ func write(args []string, epoch string) error {
 	}
 	date := time.Unix(seconds, 0).UTC()
 	header := &doc.GenManHeader{Section: "1", Source: "hawser " + args[0], Manual: "kubectl hawser", Date: &date}
-	root := cli.NewCommand(genericiooptions.NewTestIOStreamsDiscard())
+	root := cli.NewCommand(genericiooptions.IOStreams{})
 	root.DisableAutoGenTag = true
 	root.InitDefaultCompletionCmd()
 	// The directory of a cache is one of the machine that reads the page.

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/utils/clock"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/operation"
@@ -27,20 +26,15 @@ const anyAge = 24 * time.Hour
 // watchMounts compares the records with the mount table whenever the kernel reports that it changed. At once it finds
 // which mounts have come and gone. What became of the others follows once for all changes of a second.
 func (a *Agent) watchMounts(ctx context.Context) {
-	var others clock.Timer
-	var due <-chan time.Time
+	var due <-chan time.Time // when the others are compared
 	for {
 		age := anyAge
 		select {
 		case <-ctx.Done():
-			if others != nil {
-				others.Stop()
-			}
 			return
 		case <-a.MountChanges:
 			if due == nil {
-				others = a.Clock.NewTimer(mount.Recent)
-				due = others.C()
+				due = a.Clock.After(mount.Recent)
 			}
 		case <-due:
 			age, due = 0, nil

@@ -20,7 +20,7 @@ import (
 	"github.com/hawser-io/hawser/internal/mount"
 )
 
-// agedMounts report of what age each table may be, and whether the observer of the kubelet is to look already.
+// agedMounts report of what age each table may be, and whether the observer of the kubelet was signalled already.
 type agedMounts struct {
 	operation.Mounts
 	observer chan struct{}

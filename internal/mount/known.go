@@ -40,7 +40,7 @@ type known struct {
 	since, began time.Time
 }
 
-// mostChanges is how many mounts may have come and gone before the table is made anew.
+// mostChanges is how many mounts may have come and gone before all of the table is read again.
 const mostChanges = 256
 
 // attemptsToShow is how often the two tables are compared before the kernel's calls are given up. They differ where
