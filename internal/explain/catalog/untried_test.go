@@ -26,7 +26,6 @@ const (
 	beside    = "found beside its cause, whose code comes first and has the advice"
 	refused   = "the API server refuses what leads to it; objects of an earlier release may have it"
 	lost      = "Kubernetes' controller of claims makes the claim Lost at once, which is HWS104"
-	tenMin    = "found after ten minutes and more, for which no test waits"
 	seLinux   = "needs a kernel with SELinux"
 	version   = "needs another version of Hawser or of Kubernetes"
 	ownDevice = "the loop driver gives a publication for reading a device of its own"
@@ -65,8 +64,8 @@ var untried = map[string]string{
 	"HWS649": "internal/controller/placement plays it", "HWS701": beside, "HWS702": beside,
 	"HWS708": beside, "HWS717": works,
 	"HWS803": informs, "HWS804": "the API server does not answer, and any command fails", "HWS805": informs,
-	"HWS901": informs, "HWS902": informs, "HWS921": tenMin, "HWS922": tenMin,
-	"HWS926": "the loop driver refuses to attach a volume of one writer twice", "HWS933": tenMin, "HWS934": seLinux,
+	"HWS901": informs, "HWS902": informs,
+	"HWS926": "the loop driver refuses to attach a volume of one writer twice", "HWS934": seLinux,
 	"HWS935": "test/e2e restores a backup, and brings the silent agents back",
 	"HWS941": version, "HWS942": version, "HWS943": version, "HWS944": version, "HWS958": seLinux,
 	"HWS959": "informs: only a driver that asks for less ends it, and nothing waits for that",
