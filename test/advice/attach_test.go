@@ -148,6 +148,16 @@ func TestAttachments(t *testing.T) {
 				return why("volumeattachment", s.other)
 			},
 			act: func(s *story) { s.keeps(nodeB) }},
+		"a volume that a kubelet uses beside an intent": {code: "HWS328", way: "Let the pod on that node end",
+			ends: (*story).isGone,
+			comes: func(s *story) question {
+				pv := s.inUse(nodeA)
+				s.pod(s.name, s.name, nodeA)
+				s.keeps(nodeA, pv)
+				s.dropped(s.intent)
+				return why("intent", s.intent)
+			},
+			act: func(s *story) { s.remove(podOf(namespace, s.name, s.name, nodeA)); s.keeps(nodeA) }},
 		"a volume that another node has": {code: "HWS206", way: "Delete the intent",
 			comes: func(s *story) question {
 				s.volume()
