@@ -236,7 +236,10 @@ func (s *story) ask(q question, want string, done func(answer) bool) answer {
 	var last json.RawMessage
 	var ended error
 	err := wait.PollUntilContextCancel(ctx, repeated, true, func(ctx context.Context) (bool, error) {
-		a, last, ended = s.follow(ctx, q, done)
+		var report json.RawMessage
+		if a, report, ended = s.follow(ctx, q, done); report != nil {
+			last = report
+		}
 		return ended == nil || !q.once, nil
 	})
 	if err := cmp.Or(ended, err); err != nil {
