@@ -204,7 +204,8 @@ test-advice: programs ## Bring a cluster with Hawser into the situations of the 
 	@hack/setup-packages.sh --containers
 	@hack/build-control-plane.sh kubelet containerd containerd-shim-runc-v2 ctr
 	$(MAKE) images ARCHITECTURES=$$(go env GOARCH)
-	HAWSER_TEST_ADVICE=$(DIR)-advice go test -v -count=1 -timeout 30m -parallel 64 -run '$(RUN)' ./test/advice
+	KUBEBUILDER_ASSETS="$(ASSETS)" HAWSER_TEST_ADVICE=$(DIR)-advice \
+		go test -v -count=1 -timeout 30m -parallel 64 -run '$(RUN)' ./test/advice
 
 .PHONY: test-upgrade
 test-upgrade: control-plane ## Upgrade from FROM (a revision, by default the one before) and back, with volumes in use (root, Linux).

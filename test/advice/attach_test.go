@@ -7,6 +7,7 @@ package advice
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,9 +15,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/test/csiloop/faults"
+	"github.com/hawser-io/hawser/test/system"
 )
 
 func singleUser(c *corev1.PersistentVolumeClaim) {
@@ -42,6 +46,37 @@ func (s *story) attachment(pv *corev1.PersistentVolume) *storagev1.VolumeAttachm
 func attachmentGone(s *story) {
 	s.t.Helper()
 	s.must(s.sys.AwaitAttachmentGone(s.limited(), s.other))
+}
+
+// attachedTo waits until an attacher has attached.
+func attachedTo(s *story, va *storagev1.VolumeAttachment) {
+	s.t.Helper()
+	await(s, &storagev1.VolumeAttachmentList{}, va, func(va *storagev1.VolumeAttachment) bool {
+		return va != nil && va.Status.Attached
+	})
+}
+
+// attachedFor waits until the attach/detach controller has a volume attached to a node that reports it.
+func (s *story) attachedFor(pv *corev1.PersistentVolume) *storagev1.VolumeAttachment {
+	s.t.Helper()
+	name := corev1.UniqueVolumeName(volume.UniqueNameOf(pv))
+	await(s, &corev1.NodeList{}, s.node(nodeB), func(n *corev1.Node) bool {
+		return slices.ContainsFunc(n.Status.VolumesAttached, func(v corev1.AttachedVolume) bool { return v.Name == name })
+	})
+	return s.attachment(pv)
+}
+
+// keeps reports the volumes that a node has in use, as its kubelet does.
+func (s *story) keeps(node string, volumes ...*corev1.PersistentVolume) {
+	s.t.Helper()
+	n := s.node(node)
+	s.must(s.sys.Client.Get(s.limited(), client.ObjectKeyFromObject(n), n))
+	before := n.DeepCopy()
+	n.Status.VolumesInUse = nil
+	for _, pv := range volumes {
+		n.Status.VolumesInUse = append(n.Status.VolumesInUse, corev1.UniqueVolumeName(volume.UniqueNameOf(pv)))
+	}
+	s.must(s.sys.Client.Status().Patch(s.limited(), n, client.StrategicMergeFrom(before)))
 }
 
 func (s *story) node(name string) *corev1.Node {
@@ -96,6 +131,33 @@ func TestAttachments(t *testing.T) {
 				s.dropped(s.intent)
 				return why("node", nodeB)
 			}, act: repaired, ends: attachmentGone},
+		"an attachment that nothing uses": {code: "HWS921", ends: attachmentGone,
+			comes: func(s *story) question {
+				va := s.attach(system.DriverName, s.volume().Name, nodeB)
+				attachedTo(s, va)
+				return why("volumeattachment", s.other)
+			}},
+		"a volume that a kubelet keeps": {code: "HWS922", way: "detached once it is unmounted", ends: attachmentGone,
+			comes: func(s *story) question {
+				pv := s.volume()
+				pod := s.pod(s.name, s.name, nodeB)
+				va := s.attachedFor(pv)
+				s.other = va.Name
+				s.keeps(nodeB, pv)
+				s.remove(pod)
+				return why("volumeattachment", s.other)
+			},
+			act: func(s *story) { s.keeps(nodeB) }},
+		"a volume that a kubelet uses beside an intent": {code: "HWS328", way: "Let the pod on that node end",
+			ends: (*story).isGone,
+			comes: func(s *story) question {
+				pv := s.inUse(nodeA)
+				s.pod(s.name, s.name, nodeA)
+				s.keeps(nodeA, pv)
+				s.dropped(s.intent)
+				return why("intent", s.intent)
+			},
+			act: func(s *story) { s.remove(podOf(namespace, s.name, s.name, nodeA)); s.keeps(nodeA) }},
 		"a volume that another node has": {code: "HWS206", way: "Delete the intent",
 			comes: func(s *story) question {
 				s.volume()

@@ -43,6 +43,15 @@ var installed = []step{
 		}, act: withoutWebhook}},
 	{"an operator that was stopped", situation{code: "HWS518", way: "Start the operator", act: repaired,
 		comes: func(s *story) question { s.stops(operator); return theManager(s) }}},
+	{"a pod with the volume of an intent that goes", situation{code: "HWS332", way: "Let these pods end",
+		comes: func(s *story) question {
+			s.inUse(nodeA)
+			pod := s.pod(s.name, "", nodeA, ofProgram, inline("intent", s.intent))
+			await(s, &corev1.PodList{}, pod, func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })
+			s.dropped(s.intent)
+			return why("intent", s.intent)
+		},
+		act: func(s *story) { s.bash("kubectl delete pod " + s.name + " -n " + namespace) }, ends: (*story).isGone}},
 }
 
 // removal are the steps of an installation that goes. A pod uses a volume.

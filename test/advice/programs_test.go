@@ -9,10 +9,12 @@ import (
 	"context"
 	"path/filepath"
 	"testing"
+	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
 	"github.com/hawser-io/hawser/internal/controller/volume"
@@ -70,6 +72,14 @@ func TestProgramsThatAreStopped(t *testing.T) {
 			s.stops(system.Attacher)
 			return s.wants(nodeA)
 		}, act: repaired, ends: (*story).ready})
+	serial(t, "the resizer", situation{code: "HWS933", way: "Run the external-resizer of the driver",
+		comes: func(s *story) question {
+			s.volume()
+			s.stops("csi-resizer-" + system.DriverName)
+			s.asks("64Mi")
+			s.asked(time.Now().Add(-20 * time.Minute))
+			return examine(s.name)
+		}, act: repaired})
 	serial(t, "the attach/detach controller", situation{code: "HWS705", way: "the attach/detach controller does not run",
 		comes: func(s *story) question {
 			s.must(s.sys.SetAttachDetach(s.limited(), false))
@@ -105,6 +115,19 @@ func TestProgramsThatAreStopped(t *testing.T) {
 			_, err := s.sys.Kubectl(s.limited(), "apply", "--server-side", "-k", filepath.Join(s.sys.Dir, "overlay"))
 			s.must(err)
 		}, ends: (*story).ready})
+}
+
+// asked lets the story's claim be as old as one that was restored: tools for that write back who wrote what when.
+func (s *story) asked(when time.Time) {
+	s.t.Helper()
+	claim := claimOf(s.name)
+	s.must(s.sys.Client.Get(s.limited(), client.ObjectKeyFromObject(claim), claim))
+	before := claim.DeepCopy()
+	for i := range claim.ManagedFields {
+		f := &claim.ManagedFields[i]
+		f.Manager, f.Time = f.Manager+"-restored", &metav1.Time{Time: when} // a time alone would be left as it is
+	}
+	s.must(s.sys.Client.Patch(s.limited(), claim, client.MergeFrom(before)))
 }
 
 // patchLocks changes a ConfigMap of locks as docs/troubleshoot.md has it.

@@ -7,8 +7,10 @@ package advice
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/hawser-io/hawser/internal/cli"
@@ -45,7 +48,7 @@ type situation struct {
 }
 
 // question is a command of the plugin. Of the doctor, object is the name of what it has to find something about. A
-// command that is asked once cannot follow what changes.
+// command that is asked once cannot follow what changes, so it is run again.
 type question struct {
 	command           []string
 	namespace, object string
@@ -98,7 +101,8 @@ func (s situation) play(story *story) {
 	t.Cleanup(func() { t.Logf("%s ended after %.0f s, failed: %t", s.code, time.Since(begin).Seconds(), t.Failed()) })
 	q := s.comes(story)
 	log("came")
-	found := story.ask(q, "the cause "+s.code, func(r answer) bool { return r.cause(q, s.code) != nil }).cause(q, s.code)
+	first := story.ask(q, "the cause "+s.code, func(r answer) bool { return r.cause(q, s.code) != nil })
+	found := first.cause(q, s.code)
 	log("was found")
 	t.Logf("%v: %s %q\n  way: %s\n  run: %q", q.command, found.Code, found.Detail, found.Way, found.Run)
 	switch {
@@ -114,7 +118,8 @@ func (s situation) play(story *story) {
 		s.ends(story)
 		return
 	}
-	story.ask(q, "no "+s.code, func(r answer) bool { return !r.has(q, s.code) })
+	check := first.checkWith(s.code)
+	story.ask(q, "no "+s.code, func(r answer) bool { return !r.has(q, s.code) && r.passes(check) })
 }
 
 // arguments of the plugin.
@@ -132,9 +137,10 @@ func (s *story) arguments(q question) []string {
 
 // answer is a report of why, of the doctor, or of preflight.
 type answer struct {
-	Reports  []explain.Report
-	Findings []doctor.Finding
-	Checks   []preflight.Check
+	Reports     []explain.Report
+	Findings    []doctor.Finding
+	Checks      []preflight.Check
+	InitialSpec map[string]any
 }
 
 // cause is what is found first, if it has the code, or a note that has it where nothing is a problem.
@@ -202,10 +208,50 @@ func (a answer) has(q question, code string) bool {
 	})
 }
 
-// ask follows the report by --watch until it is as wanted.
+// checkWith is the name of the check of preflight that has the code; empty if none has it.
+func (a answer) checkWith(code string) string {
+	for _, c := range a.Checks {
+		if c.Finding != nil && c.Code == code {
+			return c.Name
+		}
+	}
+	return ""
+}
+
+// passes reports whether a check of preflight is OK: one that is left out is not. It is true without a check.
+func (a answer) passes(check string) bool {
+	of := slices.DeleteFunc(slices.Clone(a.Checks), func(c preflight.Check) bool { return c.Name != check })
+	return check == "" || len(of) == 1 && of[0].Status == preflight.OK
+}
+
+// repeated is how often a command that cannot follow what changes is run.
+const repeated = time.Second
+
+// ask reads the report until it is as wanted. No event signals when an API server has applied a policy.
 func (s *story) ask(q question, want string, done func(answer) bool) answer {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), waitTimeout)
+	defer cancel()
+	var a answer
+	var last json.RawMessage
+	var ended error
+	err := wait.PollUntilContextCancel(ctx, repeated, true, func(ctx context.Context) (bool, error) {
+		var report json.RawMessage
+		if a, report, ended = s.follow(ctx, q, done); report != nil {
+			last = report
+		}
+		return ended == nil || !q.once, nil
+	})
+	if err := cmp.Or(ended, err); err != nil {
+		s.t.Fatalf("kubectl hawser %v ended, want %s first: %v\nthe last report:\n%s", q.command, want, err, summary(last))
+	}
+	return a
+}
+
+// follow reads the reports of one command until one is as wanted, or the command ends.
+func (s *story) follow(ctx context.Context, q question, done func(answer) bool) (a answer, last json.RawMessage,
+	err error) {
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	in, out := io.Pipe()
 	var problems bytes.Buffer
@@ -217,22 +263,19 @@ func (s *story) ask(q question, want string, done func(answer) bool) answer {
 	}()
 	defer func() { cancel(); _ = in.Close(); <-ended }()
 	decoder := json.NewDecoder(in)
-	var last json.RawMessage
 	for {
 		var raw json.RawMessage
 		if err := decoder.Decode(&raw); err != nil {
 			cancel()
 			<-ended
-			s.t.Fatalf("kubectl hawser %v ended, want %s first: %v %s\nthe last report:\n%s", q.command, want, err,
-				problems.String(), summary(last))
+			return a, last, fmt.Errorf("%w %s", err, problems.String())
 		}
-		last = raw
-		var a answer
+		last, a = raw, answer{}
 		if err := json.Unmarshal(raw, &a); err != nil {
-			s.t.Fatalf("reading the report of kubectl hawser %v: %v: %s", q.command, err, raw)
+			return a, last, fmt.Errorf("reading the report: %w", err)
 		}
 		if done(a) {
-			return a
+			return a, last, nil
 		}
 	}
 }

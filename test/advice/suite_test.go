@@ -6,8 +6,8 @@ SPDX-License-Identifier: Apache-2.0
 // Package advice brings a cluster with Hawser into the situations of the plugin's findings, reads what
 // `kubectl hawser why` or `doctor` advises, does that, and waits until the wait has ended. The control plane, the
 // scheduler, manager, agents, sidecars and the loop driver are real. Nodes have no kubelet, except for those of
-// TestTheOperator, which has a cluster of its own. `make test-advice` runs it. docs/internals/situations.md lists the
-// codes.
+// TestTheOperator, which has a cluster of its own. TestBeforeAnInstallation does the same with `preflight` and an API
+// server without Hawser. `make test-advice` runs it. docs/internals/situations.md lists the codes.
 package advice
 
 import (

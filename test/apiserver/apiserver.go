@@ -67,6 +67,34 @@ func Start(t *testing.T) (*rest.Config, client.WithWatch) {
 	return p.config, p.client
 }
 
+// StartBare is Start without Hawser's kinds, and with further flags of kube-apiserver.
+func StartBare(t *testing.T, flags map[string]string) (*rest.Config, client.WithWatch) {
+	t.Helper()
+	needPrograms(t)
+	env, err := newEnvironment()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range flags {
+		env.ControlPlane.GetAPIServer().Configure().Append(name, value)
+	}
+	config, err := env.Start()
+	if err != nil {
+		t.Fatalf("starting the control plane: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := env.Stop(); err != nil {
+			t.Errorf("stopping the control plane: %v", err)
+		}
+	})
+	config.QPS, config.Burst = -1, -1
+	c, err := newClient(config, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config, c
+}
+
 func needPrograms(t *testing.T) {
 	t.Helper()
 	if os.Getenv(AssetsVariable) == "" {
@@ -86,12 +114,11 @@ type controlPlane struct {
 	served    []int
 }
 
-func start() (*controlPlane, error) {
+// newEnvironment is a control plane without Hawser's kinds that does not run yet.
+func newEnvironment() (*envtest.Environment, error) {
 	env := &envtest.Environment{
-		UseExistingCluster:    ptr.To(false), // whatever USE_EXISTING_CLUSTER says
-		CRDDirectoryPaths:     []string{filepath.Join(Root(), "config", "crd", "bases")},
-		ErrorIfCRDPathMissing: true,
-		Scheme:                Scheme(),
+		UseExistingCluster: ptr.To(false), // whatever USE_EXISTING_CLUSTER says
+		Scheme:             Scheme(),
 		// A machine that runs many tests at once may be slow.
 		ControlPlaneStartTimeout: 2 * time.Minute,
 	}
@@ -103,6 +130,16 @@ func start() (*controlPlane, error) {
 	if err := os.Setenv("GOGC", "400"); err != nil {
 		return nil, fmt.Errorf("setting the environment of the control plane: %w", err)
 	}
+	return env, nil
+}
+
+func start() (*controlPlane, error) {
+	env, err := newEnvironment()
+	if err != nil {
+		return nil, err
+	}
+	env.CRDDirectoryPaths = []string{filepath.Join(Root(), "config", "crd", "bases")}
+	env.ErrorIfCRDPathMissing = true
 	config, err := env.Start()
 	if err != nil {
 		return nil, fmt.Errorf("starting the control plane: %w", err)

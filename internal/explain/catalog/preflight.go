@@ -54,8 +54,10 @@ var preflight = []Entry{
 		Run:  []string{"kubectl get apiservices"}},
 	{Code: "HWS946", Reason: PoliciesRefused, Level: Problem, Depth: Root, Acts: Cluster,
 		Says: "The API server refuses admission policies of Hawser in a dry run. Without them Hawser attaches nothing.",
-		Way:  "The message names the cause: a webhook, another policy, or an expression that this version does not know.",
-		Run:  []string{"kubectl get validatingwebhookconfigurations,validatingadmissionpolicies"}},
+		Way: "The message names the cause: an expression that this version does not know, or a policy or webhook of a " +
+			"file of kube-apiserver (staticManifestsDir), as no other applies to policies. Exempt Hawser's policies there.",
+		Run: []string{"kubectl get pods -n kube-system -l tier=control-plane -o yaml | " +
+			"grep -e --admission-control-config-file"}},
 	{Code: "HWS947", Reason: PoliciesDisabled, Level: Problem, Depth: Root, Acts: Cluster,
 		Says: "kube-apiserver runs without an admission plugin that Hawser's policies need.",
 		Way:  "Take the plugin out of --disable-admission-plugins of every kube-apiserver.",
@@ -80,8 +82,10 @@ var preflight = []Entry{
 	{Code: "HWS952", Reason: RightsUncertain, Level: Note, Depth: Direct, Acts: Cluster,
 		Says: "You may not grant rights that you do not have yourself (escalate, bind). The API server refuses the " +
 			"operator's roles, unless you have every right in them.",
-		Way: "Let a cluster administrator install Hawser, or try it in a dry run.",
-		Run: []string{"kubectl apply -k . --dry-run=server   # the overlay with your images"}},
+		Way: "Let a cluster administrator install Hawser, or try it in a dry run. If that prints nothing, you have the " +
+			"rights: an error about a namespace that is not found only means that Hawser's does not exist yet.",
+		Run: []string{"kubectl apply -k . --dry-run=server 2>&1 | grep 'attempting to grant'   " +
+			"# the overlay with your images"}},
 	{Code: "HWS953", Reason: APIServerPort, Level: Note, Depth: Direct, Acts: Cluster,
 		Says: "The API server listens on a port that Hawser's NetworkPolicy does not allow to the manager.",
 		Way:  "Set networkPolicy: None in INITIAL_SPEC, or add the port to the component config/networkpolicy."},

@@ -68,8 +68,9 @@ Where each code of [the reference](../reference/findings.md) is tried. The page 
 - **Compared** are suites in which real programs come into the situation by themselves, and the verdict is compared with
   what is broken there.
 - **Carried out** are suites with real programs that read the advice, do what it advises, and wait until the wait has
-  ended. 'test/advice' ('make test-advice') has a cluster with Hawser, 'test/verdict' ([verdicts.md](verdicts.md)) one
-  without it and with kubelets. Where there is none, the reason is given.
+  ended. 'test/advice' ('make test-advice') has a cluster with Hawser, and for 'preflight' an API server without it;
+  'test/verdict' ([verdicts.md](verdicts.md)) has a cluster without it and with kubelets. Where there is none, the
+  reason is given.
 
 Codes that mean that all is well are left out. 'internal/explain/catalog' itself tries the commands and the ways out of
 all codes with every state of the objects that they name.

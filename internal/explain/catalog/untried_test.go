@@ -26,12 +26,10 @@ const (
 	beside    = "found beside its cause, whose code comes first and has the advice"
 	refused   = "the API server refuses what leads to it; objects of an earlier release may have it"
 	lost      = "Kubernetes' controller of claims makes the claim Lost at once, which is HWS104"
-	tenMin    = "found after ten minutes and more, for which no test waits"
 	seLinux   = "needs a kernel with SELinux"
 	version   = "needs another version of Hawser or of Kubernetes"
 	ownDevice = "the loop driver gives a publication for reading a device of its own"
 	health    = "needs a driver that reports the health of its storage"
-	before    = "of a cluster before an installation, which another cluster of the tests would have to be"
 )
 
 // untried are the codes whose advice no test carries out, with the reason.
@@ -46,9 +44,7 @@ var untried = map[string]string{
 	"HWS318": "the loop driver mounts with each option that an intent may ask for",
 	"HWS319": refused, "HWS320": seLinux, "HWS325": beside,
 	"HWS327": "the agent mounts again what was unmounted, and a foreign mount in its place is HWS322",
-	"HWS328": "needs pods of a kubelet beside an intent: internal/agent plays both",
 	"HWS330": ownDevice, "HWS331": ownDevice,
-	"HWS332": "needs pods of a kubelet: test/kubelet ends them in test/kubelet/inline_test.go",
 	"HWS333": "the loop driver reports what it finds of a sick volume itself, which is HWS433",
 	"HWS336": seLinux,
 	"HWS401": works, "HWS402": works, "HWS403": beside, "HWS406": beside, "HWS407": beside,
@@ -66,13 +62,11 @@ var untried = map[string]string{
 	"HWS649": "internal/controller/placement plays it", "HWS701": beside, "HWS702": beside,
 	"HWS708": beside, "HWS717": works,
 	"HWS803": informs, "HWS804": "the API server does not answer, and any command fails", "HWS805": informs,
-	"HWS901": informs, "HWS902": informs, "HWS921": tenMin, "HWS922": tenMin,
-	"HWS926": "the loop driver refuses to attach a volume of one writer twice", "HWS933": tenMin, "HWS934": seLinux,
+	"HWS901": informs, "HWS902": informs,
+	"HWS926": "the loop driver refuses to attach a volume of one writer twice", "HWS934": seLinux,
 	"HWS935": "test/e2e restores a backup, and brings the silent agents back",
-	"HWS941": version, "HWS942": version, "HWS943": version, "HWS944": version, "HWS945": before, "HWS946": before,
-	"HWS947": before, "HWS950": before, "HWS952": before, "HWS953": before, "HWS954": before, "HWS955": before,
-	"HWS956": before, "HWS957": before, "HWS958": seLinux, "HWS959": before, "HWS960": before, "HWS961": before,
-	"HWS962": before,
+	"HWS941": version, "HWS942": version, "HWS943": version, "HWS944": version, "HWS958": seLinux,
+	"HWS959": "informs: only a driver that asks for less ends it, and nothing waits for that",
 }
 
 // carried are the suites that carry out the advice of each code.
