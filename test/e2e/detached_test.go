@@ -43,8 +43,10 @@ func TestAnAttachmentThatIsMarkedNotAttachedStaysMountedAndIsAttachedAgain(t *te
 	if err := sys.Client.Status().Patch(limited(t), marked, client.MergeFrom(va)); err != nil {
 		t.Fatal(err)
 	}
-	v.waits(name, volumesv1alpha1.ConditionAttached, volumesv1alpha1.ReasonAttachmentLost)
-	v.waits(name, volumesv1alpha1.ConditionReady, volumesv1alpha1.ReasonAttachmentLost)
+	// Once the attacher's call has timed out, its error is the cause.
+	for _, condition := range []string{volumesv1alpha1.ConditionAttached, volumesv1alpha1.ConditionReady} {
+		v.waits(name, condition, volumesv1alpha1.ReasonAttachmentLost, volumesv1alpha1.ReasonAttachFailed)
+	}
 	if err := sys.AwaitEvent(limited(t), namespace, name, "FailedAttachVolume"); err != nil {
 		t.Error(err)
 	}

@@ -14,12 +14,13 @@ import (
 	"github.com/hawser-io/hawser/test/system"
 )
 
-// waits waits until a condition of the intent has the reason, and checks that kubectl hawser why names the same cause.
-func (v *volume) waits(name, conditionType, reason string) *volumesv1alpha1.VolumeAttachmentIntent {
+// waits waits until a condition of the intent has the reason, and checks that kubectl hawser why names the same cause,
+// or one of those that may follow it.
+func (v *volume) waits(name, conditionType, reason string, causes ...string) *volumesv1alpha1.VolumeAttachmentIntent {
 	v.t.Helper()
 	has := system.HasReason(conditionType, reason)
 	intent := v.await(name, has)
-	v.explained(name, has, reason)
+	v.explained(name, has, append(causes, reason)...)
 	return intent
 }
 

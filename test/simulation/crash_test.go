@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package simulation
 
 import (
+	"regexp"
 	"testing"
 	"testing/synctest"
 
@@ -117,7 +118,8 @@ func TestAnIntentThatIsLetGoWhileItsAgentIsDeadLeavesNothing(t *testing.T) {
 }
 
 // killedBeforeEachStep lives once without a kill, which shows the steps, and once for each of them: the agent is killed
-// before it, and another one comes. Each life has its own world, in which nothing else goes wrong.
+// before it, and another one comes. Each life has its own world, in which nothing else goes wrong. How many changes one
+// write carries depends on the scheduler, so a life may have fewer repetitions of a step than the first one had.
 func killedBeforeEachStep(t *testing.T, volume string, modes map[string]bool,
 	live func(*World, *death) (steps []string)) {
 	for mode, replace := range modes {
@@ -129,7 +131,8 @@ func killedBeforeEachStep(t *testing.T, volume string, modes map[string]bool,
 			for _, step := range steps {
 				t.Run("killed before "+step, func(t *testing.T) {
 					t.Parallel()
-					if _, killed := liveOnce(t, volume, replace, step, live); !killed {
+					_, killed := liveOnce(t, volume, replace, step, live)
+					if !killed && !repetition.MatchString(step) {
 						t.Errorf("no agent was killed before %q, want one", step)
 					}
 				})
@@ -137,6 +140,9 @@ func killedBeforeEachStep(t *testing.T, volume string, modes map[string]bool,
 		})
 	}
 }
+
+// repetition is a step that came before.
+var repetition = regexp.MustCompile(` \(\d+\)$`)
 
 // liveOnce in a world with one node and the volume.
 func liveOnce(t *testing.T, volume string, replace bool, before string, live func(*World, *death) []string) (
