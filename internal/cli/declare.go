@@ -7,15 +7,19 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -80,26 +84,18 @@ func (d *declare) run(ctx context.Context, g *facts.Gatherer, args []string) err
 				"kubectl hawser why node %s explains what it waits for", args[0], args[0])
 		}
 	}
-	var found []string
-	for _, uid := range uids {
-		if handshake.UsedByTwo(n.State.Value, types.UID(uid)) {
-			return fmt.Errorf("the machine that reports for node %s uses attachment %s too, so a declaration would have it "+
-				"detached there as well; first end that use, for instance by draining the pods of the node", args[0], uid)
-		}
-		named := findAttachment(f, n.State.Value, uid)
-		if len(named) == 0 {
-			return fmt.Errorf("nothing on node %s names the attachment %s; kubectl get nvs %s -o yaml lists what does",
-				args[0], uid, args[0])
-		}
-		found = append(found, named...)
+	found, err := findAttachments(f, n.State.Value, uids)
+	if err != nil {
+		return err
 	}
+	text := slices.Clone(found)
 	if cause := explain.CannotRelease(f, args[0]); cause != "" {
-		found = append(found, cause)
+		text = append(text, cause)
 	} else {
-		found = append(found, "WARNING: the node is Ready and its agent reports, so it releases the volume itself. "+
+		text = append(text, "WARNING: the node is Ready and its agent reports, so it releases the volume itself. "+
 			"A declaration overrules that report")
 	}
-	_, _ = fmt.Fprintf(d.ErrOut, "Found on node %s:\n  %s\n", args[0], strings.Join(found, "\n  "))
+	_, _ = fmt.Fprintf(d.ErrOut, "Found on node %s:\n  %s\n", args[0], strings.Join(text, "\n  "))
 	if d.dryRun {
 		_, err := fmt.Fprintf(d.Out, "not declared (--dry-run): attachments %s of node %s\n", strings.Join(uids, ", "),
 			args[0])
@@ -108,7 +104,32 @@ func (d *declare) run(ctx context.Context, g *facts.Gatherer, args []string) err
 	if err := d.confirm(args[0]); err != nil {
 		return err
 	}
-	return d.write(ctx, g, n.State.Value, uids)
+	return d.write(ctx, g, n.State.Value, uids, func(now *volumesv1alpha1.NodeVolumeState) error {
+		again, err := findAttachments(f, now, uids)
+		if err == nil && (now.UID != n.State.Value.UID || !slices.Equal(again, found)) {
+			err = fmt.Errorf("it is not as it was shown any more, so look at it again; now it is:\n  %s",
+				strings.Join(again, "\n  "))
+		}
+		return err
+	})
+}
+
+// findAttachments describes what names the attachments, or is the error for which they cannot be declared.
+func findAttachments(f *facts.Facts, state *volumesv1alpha1.NodeVolumeState, uids []string) ([]string, error) {
+	var found []string
+	for _, uid := range uids {
+		if handshake.UsedByTwo(state, types.UID(uid)) {
+			return nil, fmt.Errorf("the machine that reports for node %s uses attachment %s too, so a declaration would have "+
+				"it detached there as well; first end that use, for instance by draining the pods of the node", state.Name, uid)
+		}
+		named := findAttachment(f, state, uid)
+		if len(named) == 0 {
+			return nil, fmt.Errorf("nothing on node %s names the attachment %s; kubectl get nvs %s -o yaml lists what does",
+				state.Name, uid, state.Name)
+		}
+		found = append(found, named...)
+	}
+	return found, nil
 }
 
 // findAttachment describes the entry and the line that name an attachment.
@@ -166,20 +187,31 @@ func (d *declare) confirm(node string) error {
 	return nil
 }
 
-// write sets the annotations at the version that was shown, so that nothing was declared about another state.
-func (d *declare) write(
-	ctx context.Context, g *facts.Gatherer, state *volumesv1alpha1.NodeVolumeState, uids []string,
-) error {
+// write sets the annotations at the version that was shown, so that nothing is declared about another state. That of a
+// node in use changes all the time: a later version is taken as well if same has no error about it.
+func (d *declare) write(ctx context.Context, g *facts.Gatherer, state *volumesv1alpha1.NodeVolumeState, uids []string,
+	same func(now *volumesv1alpha1.NodeVolumeState) error) error {
 	writer, ok := g.Reader.(client.Writer)
 	if !ok {
 		return errors.New("this connection only reads")
 	}
-	declared := state.DeepCopy()
-	for _, uid := range uids {
-		metav1.SetMetaDataAnnotation(&declared.ObjectMeta, volumesv1alpha1.DeclaredReleasedPrefix+uid, d.reason)
-	}
-	patch := client.MergeFromWithOptions(state, client.MergeFromWithOptimisticLock{})
-	if err := writer.Patch(ctx, declared, patch); err != nil {
+	err := retry.OnError(retry.DefaultBackoff, apierrors.IsConflict, func() error {
+		declared := state.DeepCopy()
+		for _, uid := range uids {
+			metav1.SetMetaDataAnnotation(&declared.ObjectMeta, volumesv1alpha1.DeclaredReleasedPrefix+uid, d.reason)
+		}
+		conflict := writer.Patch(ctx, declared, client.MergeFromWithOptions(state, client.MergeFromWithOptimisticLock{}))
+		if !apierrors.IsConflict(conflict) {
+			return conflict
+		}
+		now := &volumesv1alpha1.NodeVolumeState{}
+		if err := g.Reader.Get(ctx, client.ObjectKeyFromObject(state), now); err != nil {
+			return err
+		}
+		state = now
+		return cmp.Or(same(now), conflict)
+	})
+	if err != nil {
 		return fmt.Errorf("declaring attachments %s of node %s released: %w", strings.Join(uids, ", "), state.Name, err)
 	}
 	for _, uid := range uids {

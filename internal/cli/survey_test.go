@@ -13,16 +13,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
-	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -73,107 +69,6 @@ func TestSurveysOnARealAPIServer(t *testing.T) {
 			if exit != tt.exit || !strings.Contains(stdout+stderr, want) {
 				t.Errorf("%s: exit code %d, want %d and %q; stderr %q, stdout:\n%s", tt.args, exit, tt.exit, want, stderr, stdout)
 			}
-		}
-	}
-}
-
-// answer runs declare-released with an answer on stdin.
-func answer(t *testing.T, config *rest.Config, text string, args ...string) (stderr string, exit int) {
-	t.Helper()
-	var out, errOut bytes.Buffer
-	args = append([]string{"declare-released", "--kubeconfig", apiserver.Kubeconfig(t, config)}, args...)
-	exit = Run(t.Context(), args, genericiooptions.IOStreams{In: strings.NewReader(text), Out: &out, ErrOut: &errOut})
-	return errOut.String(), exit
-}
-
-func TestADeclarationShowsWhatItFoundAndNeedsTheNameOfTheNode(t *testing.T) {
-	config, c := apiserver.Borrow(t)
-	one(t, "node-orphan-and-stuck-detach", time.Now()).create(t, c)
-	declared := func() string {
-		var state volumesv1alpha1.NodeVolumeState
-		if err := c.Get(t.Context(), client.ObjectKey{Name: "node-b"}, &state); err != nil {
-			t.Fatal(err)
-		}
-		return state.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+"va-2"]
-	}
-	for _, tt := range []struct {
-		name, answer string
-		args         []string
-		exit         int
-		stderr, want string
-	}{
-		{"no reason", "node-b\n", []string{"node-b", "va-2"}, Failed, "reason", ""},
-		{"an attachment that is not there", "node-b\n", []string{"node-b", "va-3", "--reason", "off"}, Failed, "va-3", ""},
-		{"no answer", "", []string{"node-b", "va-2", "--reason", "off"}, Failed, "not declared", ""},
-		{"another answer", "yes\n", []string{"node-b", "va-2", "--reason", "off"}, Failed, "not declared", ""},
-		{"the name", "node-b\n", []string{"node-b", "va-2", "--reason", "off"}, Fine, "entry Detaching of", "off"},
-		{"again, without a question", "", []string{"node-b", "va-2", "--reason", "scrapped", "--yes"}, Fine,
-			"WARNING", "scrapped"},
-	} {
-		stderr, exit := answer(t, config, tt.answer, tt.args...)
-		if got := declared(); exit != tt.exit || got != tt.want || !strings.Contains(stderr, tt.stderr) {
-			t.Errorf("%s: exit code %d, annotation %q, stderr %q; want %d, %q and %q",
-				tt.name, exit, got, stderr, tt.exit, tt.want, tt.stderr)
-		}
-	}
-}
-
-func TestAllAttachmentsWhoseReleaseFailsAreDeclaredTogether(t *testing.T) {
-	config, c := apiserver.Borrow(t)
-	one(t, "node-orphan-and-stuck-detach", time.Now()).create(t, c)
-	state := &volumesv1alpha1.NodeVolumeState{}
-	declared := func() (uids []string) {
-		if err := c.Get(t.Context(), client.ObjectKey{Name: "node-b"}, state); err != nil {
-			t.Fatal(err)
-		}
-		for key := range state.Annotations {
-			if uid, ok := strings.CutPrefix(key, volumesv1alpha1.DeclaredReleasedPrefix); ok {
-				uids = append(uids, uid)
-			}
-		}
-		slices.Sort(uids)
-		return uids
-	}
-	stuck := []string{"node-b", "--all-stuck", "--reason", "driver gone"}
-	if stderr, exit := answer(t, config, "node-b\n", stuck...); exit != Failed || !strings.Contains(stderr, "no release") {
-		t.Errorf("no release fails: exit code %d, stderr %q; want %d and that none fails", exit, stderr, Failed)
-	}
-	declared()
-	line := func(uid, operation string, inUse bool) volumesv1alpha1.NodeVolume {
-		return volumesv1alpha1.NodeVolume{VolumeName: "kubernetes.io/csi/d^" + uid, AttachmentUID: types.UID(uid),
-			InUse: inUse,
-			Error: &volumesv1alpha1.OperationError{Operation: operation, Code: "Internal", Message: "stuck fast"}}
-	}
-	ofOther := func(uid string) volumesv1alpha1.NodeVolume {
-		l := line(uid, "stage", true)
-		l.Machine = &volumesv1alpha1.MachineIdentity{SystemUUID: "0123456789abcdef"}
-		return l
-	}
-	state.Status.Volumes = append(state.Status.Volumes,
-		line("s-1", "unstage", true), line("s-2", "unpublish", true), line("p-1", "stage", true),
-		line("e-1", "unstage", false), ofOther("two-1"), line("two-1", "stage", true), ofOther("m-1"))
-	if err := c.Status().Update(t.Context(), state); err != nil {
-		t.Fatal(err)
-	}
-	for _, tt := range []struct {
-		name, answer string
-		args         []string
-		exit         int
-		want         []string
-	}{
-		{"an attachment beside --all-stuck", "node-b\n", append([]string{"va-2"}, stuck...), Failed, nil},
-		{"a dry run", "node-b\n", append([]string{"--dry-run"}, stuck...), Fine, nil},
-		{"another answer", "yes\n", stuck, Failed, nil},
-		{"one that both machines use", "node-b\n", []string{"node-b", "two-1", "--reason", "off"}, Failed, nil},
-		{"the name", "node-b\n", stuck, Fine, []string{"m-1", "s-1", "s-2"}},
-	} {
-		stderr, exit := answer(t, config, tt.answer, tt.args...)
-		if got := declared(); exit != tt.exit || !slices.Equal(got, tt.want) {
-			t.Errorf("%s: exit code %d, declared %v, stderr %q; want %d and %v", tt.name, exit, got, stderr, tt.exit, tt.want)
-		}
-		if tt.want != nil && (!strings.Contains(stderr, "unstage fails: Internal stuck fast") || !strings.Contains(stderr,
-			"overrules")) {
-			t.Errorf("%s: stderr %q; want the errors, and that the declaration overrules the agent", tt.name, stderr)
 		}
 	}
 }
