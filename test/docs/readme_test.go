@@ -6,7 +6,6 @@ SPDX-License-Identifier: Apache-2.0
 package docs
 
 import (
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -41,9 +40,5 @@ func TestTheFirstReportOfTheReadmeIsOneOfThePlugin(t *testing.T) {
 
 func linesOf(t *testing.T, name string) []string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(apiserver.Root(), name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.Split(string(text), "\n")
+	return strings.Split(read(t, filepath.Join(apiserver.Root(), name)), "\n")
 }
