@@ -46,9 +46,10 @@ func applyExamples(t *testing.T, kubeconfig string, api client.Client) {
 	}
 	for _, dir := range examples(t) {
 		apiserver.Kubectl(t, kubeconfig, "", "apply", "-f", filepath.Join(dir, "namespace.yaml"))
-		apiserver.Kubectl(t, kubeconfig, "", "apply", "-k", dir, "--dry-run=server")
-		apiserver.Kubectl(t, kubeconfig, "", "apply", "-k", dir)
-		if again := apiserver.Kubectl(t, kubeconfig, "", "apply", "-k", dir); strings.Contains(again, "configured") {
+		whole := "--kustomize=" + dir // -k is for kustomizations with policies, which older versions get without some
+		apiserver.Kubectl(t, kubeconfig, "", "apply", whole, "--dry-run=server")
+		apiserver.Kubectl(t, kubeconfig, "", "apply", whole)
+		if again := apiserver.Kubectl(t, kubeconfig, "", "apply", whole); strings.Contains(again, "configured") {
 			t.Errorf("applying %s again changes something:\n%s", filepath.Base(dir), again)
 		}
 	}
