@@ -31,6 +31,7 @@ DEADCODE := go tool -modfile=hack/tools/go.mod deadcode
 KUBE_STATE_METRICS := $(TOOLS)/kube-state-metrics
 HELM := $(TOOLS)/helm
 KREW := $(TOOLS)/krew
+HUGO := $(TOOLS)/hugo
 # The architectures of make images.
 export ARCHITECTURES ?= amd64 arm64
 OLM_TAGS := containers_image_openpgp,exclude_graphdriver_btrfs,exclude_graphdriver_devicemapper
@@ -145,6 +146,14 @@ $(HELM): hack/tools/helm/go.mod hack/tools/helm/go.sum
 		$(HELM_KUBERNETES)Minor=$$(go list -m -f '{{.Version}}' k8s.io/client-go | cut -d . -f 2)" -o $@ \
 		helm.sh/helm/v3/cmd/helm
 
+$(HUGO): hack/tools/hugo/go.mod hack/tools/hugo/go.sum
+	@echo "building hugo, once"
+	cd hack/tools/hugo && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o $@ github.com/gohugoio/hugo
+
+.PHONY: site
+site: $(HUGO) ## Write the documentation as a site to dist/site, for VERSION (or VERSION=main), and fail on links that lead nowhere.
+	hack/site.sh $(HUGO) $(VERSION) dist/site
+
 ##@ Check
 
 .PHONY: test
@@ -158,7 +167,7 @@ test: packages
 endif
 
 .PHONY: test-long
-test-long: packages control-plane ## Run what takes long: all explorations, 1,000 seeds of the simulation, outages of the API server, and the commands of the documentation.
+test-long: packages control-plane $(HUGO) ## Run what takes long: all explorations, 1,000 seeds of the simulation, outages of the API server, and the commands of the documentation.
 	KUBEBUILDER_ASSETS="$(ASSETS)" hack/test.sh --long
 
 .PHONY: test-race

@@ -21,6 +21,7 @@ needed=(
 	losetup:mount blkid:util-linux mount:mount
 	jq:jq
 	cpio:cpio xz:xz-utils
+	systemd-analyze:systemd # verifies the unit of an example
 )
 
 if [[ ${1:-} == --images ]]; then

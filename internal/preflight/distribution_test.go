@@ -6,6 +6,11 @@ SPDX-License-Identifier: Apache-2.0
 package preflight
 
 import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -80,6 +85,21 @@ func TestEachDistributionIsRecognisedAndItsFlagIsNamed(t *testing.T) {
 				t.Errorf("%s: %q, want %q in it", tt.want, r.AttachMode.Text, text)
 			}
 		}
+		onItsPage(t, r)
+	}
+}
+
+// onItsPage holds the page of a cluster, where there is one, to what the report ends with.
+func onItsPage(t *testing.T, r *Report) {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "clusters", strings.ToLower(r.Distribution)+".md"))
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && slices.Contains([]string{"k0s", "MicroK8s", ""}, r.Distribution):
+	case err != nil:
+		t.Error(err)
+	case !strings.Contains(string(page), "\n    Attach mode: "+r.AttachMode.Mode+". "+r.AttachMode.Text+".\n"):
+		t.Errorf("the page of %s has not what preflight ends with: Attach mode: %s. %s", r.Distribution,
+			r.AttachMode.Mode, r.AttachMode.Text)
 	}
 }
 

@@ -29,12 +29,13 @@ import (
 type cluster struct {
 	dir         string
 	environment []string
+	api         client.Client
 }
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	config, api := apiserver.Start(t)
-	c := &cluster{dir: t.TempDir()}
+	c := &cluster{dir: t.TempDir(), api: api}
 	kubeconfig := apiserver.Kubeconfig(t, config)
 	apiserver.Kubectl(t, kubeconfig, "", "config", "set-context", "--current", "--namespace=shop")
 	testdata, err := filepath.Abs("testdata")
@@ -49,6 +50,7 @@ func newCluster(t *testing.T) *cluster {
 		apiserver.Kubectl(t, kubeconfig, "", "apply", "-k", kustomization)
 	}
 	rollOut(t, api)
+	applyExamples(t, kubeconfig, api)
 	c.files(t)
 	return c
 }
@@ -133,8 +135,10 @@ func (c *cluster) files(t *testing.T) {
 	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building the plugin: %v\n%s", err, output)
 	}
-	if err := os.Symlink(filepath.Join(apiserver.Root(), "config"), filepath.Join(c.dir, "config")); err != nil {
-		t.Fatal(err)
+	for _, directory := range []string{"config", "examples"} {
+		if err := os.Symlink(filepath.Join(apiserver.Root(), directory), filepath.Join(c.dir, directory)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for name, text := range map[string]string{
 		"kustomization.yaml": "resources: [config/default]\n",

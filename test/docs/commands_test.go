@@ -81,6 +81,7 @@ func TestEveryCommandOfThePagesIsAccepted(t *testing.T) {
 			try(text)
 		}
 	}
+	thePipelineWaits(t, c)
 }
 
 // commandsOfAllPages are the commands, each with its first use.

@@ -7,5 +7,5 @@ SPDX-License-Identifier: Apache-2.0
 // exist. A command has to be accepted, or to be in a list of exceptions with the reason.
 //
 // What changes objects is only tried (--dry-run=server): testdata/bin/kubectl adds that. Placeholders such as NODE are
-// replaced by names of objects.
+// replaced by names of objects. The examples are applied for real before.
 package docs

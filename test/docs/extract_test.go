@@ -153,7 +153,8 @@ func withoutComments(text string) string {
 func pages(t *testing.T, root string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	for _, pattern := range []string{"README.md", "docs/*.md", "docs/runbooks/*.md", "docs/reference/*.md"} {
+	for _, pattern := range []string{"README.md", "docs/*.md", "docs/clusters/*.md", "docs/runbooks/*.md",
+		"docs/reference/*.md", "examples/README.md", "examples/*/README.md"} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil || len(found) == 0 {
 			t.Fatalf("pages %s: %v, %v; want some", pattern, found, err)

@@ -12,6 +12,8 @@ package catalog
 import (
 	"slices"
 	"strings"
+
+	"github.com/hawser-io/hawser/internal/version"
 )
 
 // Level is how much a finding matters.
@@ -89,11 +91,11 @@ type Entry struct {
 	Instead []Instead
 }
 
-// page contains a section for each code.
-const page = "https://github.com/hawser-io/hawser/blob/main/docs/reference/findings.md#"
-
-// URL of the section about this entry.
-func (e Entry) URL() string { return page + strings.ToLower(e.Code) }
+// URL of the section about this entry, in the pages of this version.
+func (e Entry) URL() string {
+	return "https://github.com/hawser-io/hawser/blob/" + version.Ref() + "/docs/reference/findings.md#" +
+		strings.ToLower(e.Code)
+}
 
 // Commands are those commands whose places are all known.
 func (e Entry) Commands(places map[string]string) []string {
