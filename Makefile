@@ -100,14 +100,22 @@ images: ## Write the images as OCI archives into .cache/images, without a contai
 	@hack/setup-packages.sh --images
 	hack/images.sh $(VERSION) $(IMAGES) $(TAG) $(CACHE)/images
 
+.PHONY: pin-packages
+pin-packages: ## Pin the Debian packages of the agent's image by their digests, as Debian has them now. A release takes those.
+	@hack/setup-packages.sh --images
+	for architecture in amd64 arm64; do \
+		PACKAGES=pin hack/images/root.sh $$architecture $(CACHE)/images/root-$$architecture.tar; done
+
 .PHONY: release
 release: $(OPERATOR_SDK) $(OPM) $(HELM) kubectl ## Write binaries, install.yaml, chart, images, bundle, catalog, SBOM and checksums of VERSION to dist/.
 	@hack/setup-packages.sh --images
-	KUBECTL=$(ASSETS)/kubectl OPERATOR_SDK=$(OPERATOR_SDK) OPM=$(OPM) HELM=$(HELM) hack/release.sh $(VERSION) $(IMAGES) dist
+	KUBECTL=$(ASSETS)/kubectl OPERATOR_SDK=$(OPERATOR_SDK) OPM=$(OPM) HELM=$(HELM) CACHE=$(CACHE) \
+		hack/release.sh $(VERSION) $(IMAGES) dist
 
 .PHONY: verify-release
-verify-release: $(OPERATOR_SDK) $(OPM) $(HELM) $(KREW) ## Check dist/ as a downloader would, without a network: checksums, programs, plugin by krew, chart, images, bundle.
-	OPERATOR_SDK=$(OPERATOR_SDK) OPM=$(OPM) HELM=$(HELM) KREW=$(KREW) hack/verify-release.sh $(VERSION) dist
+verify-release: $(OPERATOR_SDK) $(OPM) $(HELM) $(KREW) ## Check dist/ as a downloader would, without a network: checksums, programs, plugin by krew, chart, images, bundle. SAME_AS=DIR: and that another build has the same bytes.
+	OPERATOR_SDK=$(OPERATOR_SDK) OPM=$(OPM) HELM=$(HELM) KREW=$(KREW) \
+		hack/verify-release.sh $(VERSION) dist $(SAME_AS)
 
 .PHONY: kubectl
 kubectl:

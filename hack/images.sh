@@ -7,6 +7,8 @@
 #
 #   hack/images.sh VERSION IMAGES TAG DIR       ARCHITECTURES="amd64 arm64" by default
 #
+# hack/images/root.sh makes the agent's root file system. PACKAGES=pinned takes the Debian packages that are pinned.
+#
 #   ctr -n k8s.io images import DIR/agent.tar   or podman load, skopeo copy oci-archive:...
 
 set -euo pipefail
@@ -18,40 +20,21 @@ tag=${3:?the tag is missing}
 mkdir -p "${4:?the directory is missing}"
 output=$(cd "$4" && pwd)
 read -r -a architectures <<<"${ARCHITECTURES:-amd64 arm64}"
-release=bookworm
 # The time of everything in the images.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH
+# What would give other programs on another machine.
+export GOAMD64=v1 GOARM64=v8.0 GOEXPERIMENT='' GOWORK=off
 
 # What the agent and the drivers' checks run.
 needs=mount,umount,blkid,fsck,sh,mkfs.ext4,fsck.ext4,resize2fs,mkfs.xfs,xfs_growfs,xfs_repair,mkfs.btrfs,btrfs
-
-# root_file_system makes the agent's from Debian's packages, unless it is there already.
-root_file_system() {
-	local file=$output/root-$1.tar stamp
-	stamp=$(printf '%s %s\n' "$release" "$(cat hack/images/packages)" | sha256sum)
-	if [[ -f $file && $(cat "$file.stamp" 2>/dev/null) == "$stamp" ]]; then
-		return
-	fi
-	if ! command -v mmdebstrap >/dev/null; then
-		echo "images: the agent's image needs mmdebstrap (Debian package mmdebstrap), or build it with the Dockerfile" >&2
-		exit 1
-	fi
-	mmdebstrap --quiet --variant=extract --architectures="$1" --format=tar \
-		--include="$(paste -s -d , hack/images/packages)" $release "$file" 2>"$file.log" || {
-		cat "$file.log" >&2
-		exit 1
-	}
-	rm "$file.log"
-	printf '%s\n' "$stamp" >"$file.stamp"
-}
 
 for architecture in "${architectures[@]}"; do
 	mkdir -p "$output/$architecture"
 	CGO_ENABLED=0 GOOS=linux GOARCH=$architecture go build -trimpath -buildvcs=false \
 		-ldflags "-s -w -X github.com/hawser-io/hawser/internal/version.Version=$version" \
 		-o "$output/$architecture/" ./cmd/operator ./cmd/manager ./cmd/agent
-	root_file_system "$architecture"
+	hack/images/root.sh "$architecture" "$output/root-$architecture.tar"
 done
 go -C hack/images build -o "$output/images" .
 

@@ -5,12 +5,16 @@
 # Checks a release as one who has downloaded it, with nothing but its files: each is listed with its checksum, and does
 # what it is for. Needs no network.
 #
-#   hack/verify-release.sh VERSION DIR       OPERATOR_SDK, OPM, HELM and KREW name the programs
+#   hack/verify-release.sh VERSION DIR [OTHER]       OPERATOR_SDK, OPM, HELM and KREW name the programs
+#
+# OTHER is the directory of another build of the same commit, which has to have the same bytes.
 
 set -euo pipefail
 export LC_ALL=C
 version=${1:?usage: verify-release.sh VERSION DIR}
+other=${3:+$(realpath "$3")}
 cd "${2:?the directory is missing}"
+read -r -a architectures <<<"${ARCHITECTURES:-amd64 arm64}"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -38,6 +42,14 @@ listed() {
 	diff <(awk '{print $2}' SHA256SUMS | sort) <(find . -type f ! -name SHA256SUMS -printf '%P\n' | sort)
 }
 check "every file has its checksum, and none is left over" listed
+
+identical() {
+	(cd "$other" && sha256sum --check --strict --quiet) <SHA256SUMS
+	diff SHA256SUMS "$other/SHA256SUMS"
+}
+if [[ $other ]]; then
+	check "the other build has the same bytes" identical
+fi
 
 architecture=$(go env GOARCH)
 programs() {
@@ -85,7 +97,7 @@ check "the chart is well-formed, and names the images that install.yaml names" c
 
 # Each blob of an archive has its own digest as its name, and the index has both architectures.
 images() {
-	local name
+	local name architecture
 	for name in operator manager agent; do
 		rm -rf "$work/image"
 		mkdir "$work/image"
@@ -93,11 +105,12 @@ images() {
 		(cd "$work/image/blobs/sha256" && for blob in *; do printf '%s  %s\n' "$blob" "$blob"; done |
 			sha256sum --check --strict --quiet)
 		grep -rq "Hawser $name" "$work/image/blobs/sha256" # its title
-		grep -q amd64 -r "$work/image/index.json" "$work/image/blobs/sha256"
-		grep -q arm64 -r "$work/image/index.json" "$work/image/blobs/sha256"
+		for architecture in "${architectures[@]}"; do
+			grep -q "$architecture" -r "$work/image/index.json" "$work/image/blobs/sha256"
+		done
 	done
 }
-check "the images have what their names promise, for both architectures" images
+check "the images have what their names promise, for ${architectures[*]}" images
 
 olm() {
 	mkdir "$work/bundle" "$work/catalog"

@@ -176,10 +176,18 @@ func programName(file string) string {
 	return ""
 }
 
-// dropped reports whether the image does without the file: device nodes, which the runtime makes; documentation except
-// the licences; Python, which one program of xfsprogs uses that the agent does not run.
+// without are beginnings of names that the image does without: device nodes, which the runtime makes; caches and logs; what
+// differs with the machine that made the root file system; Python, which one program of xfsprogs uses that the agent does
+// not run, and the packages that it comes from.
+var without = []string{
+	"dev/", "var/cache/", "var/log/",
+	"etc/hostname", "etc/resolv.conf", "etc/apt/", "var/lib/apt/",
+	"usr/lib/python3", "usr/bin/py", "etc/python3", "var/lib/dpkg/status.d/python3", "var/lib/dpkg/status.d/libpython3",
+}
+
+// dropped reports whether the image does without the file. Of the documentation it keeps the licences.
 func dropped(name string) bool {
-	for _, prefix := range []string{"dev/", "var/cache/", "var/log/", "usr/lib/python3", "usr/bin/py"} {
+	for _, prefix := range without {
 		if strings.HasPrefix(name, prefix) {
 			return true
 		}

@@ -154,14 +154,15 @@ func rootWith(t *testing.T, names ...string) string {
 }
 
 func TestARootFileSystemKeepsWhatItsProgramsRead(t *testing.T) {
-	root := rootWith(t, "./dev/null", "./sbin/blkid", "./lib/libblkid.so.1", "./usr/share/man/man8/blkid.8.gz",
-		"./usr/share/doc/util-linux/copyright")
+	root := rootWith(t, "./dev/null", "./etc/hostname", "./etc/resolv.conf", "./etc/apt/sources.list", "./sbin/blkid",
+		"./lib/libblkid.so.1", "./usr/share/man/man8/blkid.8.gz", "./usr/share/doc/util-linux/copyright",
+		"./usr/lib/python3/x.py", "./var/lib/dpkg/status.d/python3", "./var/lib/dpkg/status.d/util-linux")
 	archive, err := pack(t, "--root", root, "--needs", "blkid")
 	check(t, err)
 	found, _ := images(t, archive)
 	got := slices.Sorted(maps.Keys(read(t, mutate.Extract(found["amd64"]))))
 	want := []string{"lib/libblkid.so.1", "licenses/LICENSE", "sbin/blkid", "usr/local/bin/agent",
-		"usr/share/doc/util-linux/copyright"}
+		"usr/share/doc/util-linux/copyright", "var/lib/dpkg/status.d/util-linux"}
 	if !slices.Equal(got, want) {
 		t.Errorf("files %q, want %q", got, want)
 	}
@@ -202,6 +203,21 @@ func TestTheDockerfileFindsWhatItCopies(t *testing.T) {
 		for _, name := range strings.Fields(line[1]) {
 			if !slices.Contains(ignore, "!"+name) {
 				t.Errorf(".dockerignore leaves out %s, which the Dockerfile copies", name)
+			}
+		}
+	}
+}
+
+func TestEveryPackageIsPinnedForEachArchitecture(t *testing.T) {
+	for _, architecture := range []string{"amd64", "arm64"} {
+		pins := file(t, "hack/images/debian-"+architecture+".sha256")
+		if !regexp.MustCompile(`^# \d{8}T\d{6}Z\n`).MatchString(pins) {
+			t.Errorf("%s: the first line is no time of a snapshot", architecture)
+		}
+		for _, name := range strings.Fields(file(t, "hack/images/packages")) {
+			pin := `(?m)^[0-9a-f]{64}  ` + name + `_\S+_(` + architecture + `|all)\.deb$`
+			if !regexp.MustCompile(pin).MatchString(pins) {
+				t.Errorf("%s: no digest of package %s; make pin-packages writes them", architecture, name)
 			}
 		}
 	}
