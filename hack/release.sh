@@ -5,7 +5,7 @@
 # Writes everything of a release into a directory. The same commit and the same version of Go give the same bytes.
 # Nothing is published.
 #
-#   hack/release.sh VERSION IMAGES DIR       KUBECTL, OPERATOR_SDK, OPM and HELM name the programs
+#   hack/release.sh VERSION IMAGES DIR       KUBECTL, OPERATOR_SDK, OPM, HELM and COSIGN name the programs
 #
 # For tests PARTS, ARCHITECTURES and PLATFORMS take less than everything. CACHE has the images in between.
 #
@@ -17,7 +17,11 @@
 #   images/                              one OCI archive for each image, of both architectures
 #   bundle_VERSION.tar.gz, catalog_VERSION.tar.gz
 #   hawser.spdx.json                     the modules in the programs
-#   SHA256SUMS
+#   hawser.intoto.json                   the provenance: from which commit and packages
+#   SHA256SUMS, SHA256SUMS.sigstore.json     the checksums, and their signature
+#
+# COSIGN_KEY signs: the name of a file, or whatever else cosign --key takes. COSIGN_KEYLESS=1 signs with the identity of
+# the workflow in which it runs. Without either there is no signature.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -35,7 +39,7 @@ fail() {
 	fail "the version is $version, want v and a semantic version such as v0.1.0"
 grep -q "^## ${version//./\\.}\b" CHANGELOG.md || fail "CHANGELOG.md has no heading '## $version'"
 
-parts=${PARTS:-programs plugin sbom install chart monitoring olm}
+parts=${PARTS:-programs plugin sbom install chart monitoring olm provenance}
 cache=$(realpath -m "${CACHE:-.cache}/images")
 read -r -a architectures <<<"${ARCHITECTURES:-amd64 arm64}"
 read -r -a platforms <<<"${PLATFORMS:-linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64}"
@@ -139,11 +143,37 @@ olm() {
 }
 
 checksums() {
-	(cd "$output" && find . -type f ! -name SHA256SUMS -printf '%P\n' | sort | xargs sha256sum >"$work/sums")
+	(cd "$output" && find . -type f ! -name 'SHA256SUMS*' -printf '%P\n' | sort | xargs sha256sum >"$work/sums")
 	mv "$work/sums" "$output/SHA256SUMS"
 }
 
-for part in $parts checksums; do
+# A commit says what has been built only if everything of it is committed.
+provenance() {
+	if [[ -z ${COMMIT:-} ]]; then
+		[[ -z $(git status --porcelain) ]] || fail "the tree differs from its commit, which the provenance names: commit first"
+		COMMIT=$(git rev-parse HEAD)
+		export COMMIT
+	fi
+	hack/provenance.sh write "$version" "$images" "$output" >"$work/provenance"
+	mv "$work/provenance" "$output/hawser.intoto.json"
+}
+
+# The checksums cover the provenance, so one signature covers everything. With a key nothing needs a network.
+signature() {
+	local options=(--yes)
+	if [[ ${COSIGN_KEY:-} ]]; then
+		# Neither services nor roots of trust.
+		printf '{"mediaType": "application/vnd.dev.sigstore.signingconfig.v0.2+json"}' >"$work/services.json"
+		printf '{"mediaType": "application/vnd.dev.sigstore.trustedroot+json;version=0.1"}' >"$work/roots.json"
+		options+=(--key "$COSIGN_KEY" --signing-config "$work/services.json" --trusted-root "$work/roots.json")
+	elif [[ -z ${COSIGN_KEYLESS:-} ]]; then
+		printf 'release: not signed: neither COSIGN_KEY nor COSIGN_KEYLESS is set\n'
+		return
+	fi
+	"$COSIGN" sign-blob "${options[@]}" --bundle "$output/SHA256SUMS.sigstore.json" "$output/SHA256SUMS"
+}
+
+for part in $parts checksums signature; do
 	"$part"
 done
 printf 'release: %s in %s\n' "$version" "$output"

@@ -5,14 +5,18 @@
 # Checks a release as one who has downloaded it, with nothing but its files: each is listed with its checksum, and does
 # what it is for. Needs no network.
 #
-#   hack/verify-release.sh VERSION DIR [OTHER]       OPERATOR_SDK, OPM, HELM and KREW name the programs
+#   hack/verify-release.sh VERSION DIR [OTHER]       OPERATOR_SDK, OPM, HELM, KREW and COSIGN name the programs
 #
+# COSIGN_PUBLIC_KEY is the file with the key that has to have signed. COMMIT is the commit that has to have been built.
+# CHECKS takes less than everything: names of functions.
 # OTHER is the directory of another build of the same commit, which has to have the same bytes.
 
 set -euo pipefail
 export LC_ALL=C
 version=${1:?usage: verify-release.sh VERSION DIR}
 other=${3:+$(realpath "$3")}
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+key=${COSIGN_PUBLIC_KEY:+$(realpath "$COSIGN_PUBLIC_KEY")}
 cd "${2:?the directory is missing}"
 read -r -a architectures <<<"${ARCHITECTURES:-amd64 arm64}"
 work=$(mktemp -d)
@@ -26,6 +30,7 @@ fail() {
 # check DESCRIPTION COMMAND... Any command of a function that fails ends the function, which bash ignores in conditions.
 check() {
 	local code
+	[[ -z ${CHECKS:-} || " $CHECKS " == *" $2 "* ]] || return 0
 	set +e
 	(set -e && "${@:2}") >"$work/log" 2>&1
 	code=$?
@@ -39,8 +44,18 @@ check() {
 
 listed() {
 	sha256sum --check --strict --quiet SHA256SUMS
-	diff <(awk '{print $2}' SHA256SUMS | sort) <(find . -type f ! -name SHA256SUMS -printf '%P\n' | sort)
+	diff <(awk '{print $2}' SHA256SUMS | sort) <(find . -type f ! -name 'SHA256SUMS*' -printf '%P\n' | sort)
 }
+# First, because everything else rests on the checksums. A key that is trusted needs no entry in a public log.
+signature() {
+	"$COSIGN" verify-blob --key "$key" --insecure-ignore-tlog --bundle SHA256SUMS.sigstore.json SHA256SUMS
+}
+if [[ $key ]]; then
+	check "the checksums are signed with $(basename "$key")" signature
+else
+	printf 'verify-release: WITHOUT a check of the signature: COSIGN_PUBLIC_KEY is not set\n'
+fi
+
 check "every file has its checksum, and none is left over" listed
 
 identical() {
@@ -122,5 +137,28 @@ olm() {
 }
 check "bundle and catalog are valid" olm
 
-check "the SBOM is of this version" grep -q "$version" hawser.spdx.json
-printf 'verify-release: %s is complete\n' "$version"
+sbom() {
+	grep -q "$version" hawser.spdx.json
+}
+check "the SBOM is of this version" sbom
+
+# The subjects are all files and images, with the digests that they have.
+provenance() {
+	local images
+	[[ $(jq -r ._type,.predicateType hawser.intoto.json) == \
+		https://in-toto.io/Statement/v1$'\n'https://slsa.dev/provenance/v1 ]]
+	[[ $(jq -r .predicate.buildDefinition.externalParameters.version hawser.intoto.json) == "$version" ]]
+	[[ $(built_from) =~ ^[0-9a-f]{40}$ && $(built_from) == "${COMMIT:-$(built_from)}" ]]
+	images=$(jq -r .predicate.buildDefinition.externalParameters.images hawser.intoto.json)
+	diff <(jq -r '.subject[] | .digest.sha256 + "  " + .name' hawser.intoto.json) \
+		<("$root/hack/provenance.sh" subjects "$version" "$images" .)
+}
+built_from() {
+	jq -r '.predicate.buildDefinition.resolvedDependencies[0].digest.gitCommit' hawser.intoto.json
+}
+check "the provenance names every file and image, and a commit" provenance
+if [[ -f hawser.intoto.json ]]; then
+	printf 'verify-release: built from commit %s by %s\n' "$(built_from)" \
+		"$(jq -r .predicate.runDetails.builder.id hawser.intoto.json)"
+fi
+printf 'verify-release: %s is %s\n' "$version" "$([[ ${CHECKS:-} ]] && echo "checked in part: $CHECKS" || echo complete)"
