@@ -32,6 +32,7 @@ KUBE_STATE_METRICS := $(TOOLS)/kube-state-metrics
 HELM := $(TOOLS)/helm
 KREW := $(TOOLS)/krew
 COSIGN := $(TOOLS)/cosign
+SYFT := $(TOOLS)/syft
 ACTIONLINT := $(TOOLS)/actionlint
 # The architectures of make images.
 export ARCHITECTURES ?= amd64 arm64
@@ -109,10 +110,10 @@ pin-packages: ## Pin the Debian packages of the agent's image by their digests, 
 		PACKAGES=pin hack/images/root.sh $$architecture $(CACHE)/images/root-$$architecture.tar; done
 
 .PHONY: release
-release: $(OPERATOR_SDK) $(OPM) $(HELM) $(if $(COSIGN_KEY)$(COSIGN_KEYLESS),$(COSIGN)) kubectl ## Write binaries, install.yaml, chart, images, bundle, catalog, SBOM, provenance and checksums of VERSION to dist/. COSIGN_KEY=FILE signs.
+release: $(OPERATOR_SDK) $(OPM) $(HELM) $(SYFT) $(if $(COSIGN_KEY)$(COSIGN_KEYLESS),$(COSIGN)) kubectl ## Write binaries, install.yaml, chart, images, bundle, catalog, SBOMs, provenance and checksums of VERSION to dist/. COSIGN_KEY=FILE signs.
 	@hack/setup-packages.sh --images
-	KUBECTL=$(ASSETS)/kubectl OPERATOR_SDK=$(OPERATOR_SDK) OPM=$(OPM) HELM=$(HELM) COSIGN=$(COSIGN) \
-		CACHE=$(CACHE) hack/release.sh $(VERSION) $(IMAGES) dist
+	KUBECTL=$(ASSETS)/kubectl OPERATOR_SDK=$(OPERATOR_SDK) OPM=$(OPM) HELM=$(HELM) SYFT=$(SYFT) \
+		COSIGN=$(COSIGN) CACHE=$(CACHE) hack/release.sh $(VERSION) $(IMAGES) dist
 
 .PHONY: verify-release
 verify-release: $(OPERATOR_SDK) $(OPM) $(HELM) $(KREW) $(if $(COSIGN_PUBLIC_KEY),$(COSIGN)) ## Check dist/ as a downloader would, without a network: checksums, programs, plugin by krew, chart, images, bundle, provenance. COSIGN_PUBLIC_KEY=FILE: and the signature. SAME_AS=DIR: and that another build has the same bytes.
@@ -155,6 +156,11 @@ $(COSIGN): hack/tools/cosign/go.mod hack/tools/cosign/go.sum
 	@echo "building cosign, once"
 	cd hack/tools/cosign && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X $(COSIGN_VERSION)=$$(go list -m \
 		-f '{{.Version}}' github.com/sigstore/cosign/v3)" -o $@ github.com/sigstore/cosign/v3/cmd/cosign
+
+$(SYFT): hack/tools/syft/go.mod hack/tools/syft/go.sum
+	@echo "building syft, once"
+	cd hack/tools/syft && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$$(go list -m \
+		-f '{{.Version}}' github.com/anchore/syft | tr -d v)" -o $@ github.com/anchore/syft/cmd/syft
 
 $(ACTIONLINT): hack/tools/actionlint/go.mod hack/tools/actionlint/go.sum
 	@echo "building actionlint, once"

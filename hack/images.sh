@@ -6,6 +6,7 @@
 # The Dockerfile makes the same images where both are at hand.
 #
 #   hack/images.sh VERSION IMAGES TAG DIR       ARCHITECTURES="amd64 arm64" by default
+#                                               SYFT, if set, makes SBOMs, which are attached
 #
 # hack/images/root.sh makes the agent's root file system. PACKAGES=pinned takes the Debian packages that are pinned.
 #
@@ -38,11 +39,18 @@ for architecture in "${architectures[@]}"; do
 done
 go -C hack/images build -o "$output/images" .
 
-# pack NAME DESCRIPTION ENTRYPOINT FLAGS...
+# pack NAME DESCRIPTION ENTRYPOINT FLAGS... With syft each image gets its SBOM, which is about the image without it.
 pack() {
-	"$output/images" --name "$images/$1" --tag "$tag" --version "$version" --title "Hawser $1" --description "$2" \
-		--entrypoint "$3" --binary "$output/ARCH/$1" --architectures "$(tr ' ' , <<<"${architectures[*]}")" \
-		--epoch "$SOURCE_DATE_EPOCH" --output "$output/$1.tar" "${@:4}"
+	local command=("$output/images" --name "$images/$1" --tag "$tag" --version "$version" --title "Hawser $1"
+		--description "$2" --entrypoint "$3" --binary "$output/ARCH/$1" --epoch "$SOURCE_DATE_EPOCH"
+		--architectures "$(tr ' ' , <<<"${architectures[*]}")" --output "$output/$1.tar" "${@:4}")
+	"${command[@]}"
+	[[ ${SYFT:-} ]] || return 0
+	for architecture in "${architectures[@]}"; do
+		hack/sbom.sh "$version" "${1}_linux_$architecture" "oci-archive:$output/$1.tar" --platform "linux/$architecture" \
+			>"$output/$1-$architecture.spdx.json"
+	done
+	"${command[@]}" --sbom "$output/$1-ARCH.spdx.json"
 }
 pack operator "Installs Hawser and keeps it as its VolumeManager asks for." /operator --user 65532:65532
 pack manager "Attaches and detaches volumes." /manager --user 65532:65532

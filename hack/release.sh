@@ -5,7 +5,7 @@
 # Writes everything of a release into a directory. The same commit and the same version of Go give the same bytes.
 # Nothing is published.
 #
-#   hack/release.sh VERSION IMAGES DIR       KUBECTL, OPERATOR_SDK, OPM, HELM and COSIGN name the programs
+#   hack/release.sh VERSION IMAGES DIR       KUBECTL, OPERATOR_SDK, OPM, HELM, SYFT and COSIGN name programs
 #
 # For tests PARTS, ARCHITECTURES and PLATFORMS take less than everything. CACHE has the images in between.
 #
@@ -14,9 +14,9 @@
 #   kubectl-hawser_VERSION_man.tar.gz    its manual pages
 #   install.yaml                         what kubectl apply -k config/default applies
 #   hawser-VERSION.tgz                   the chart for helm, VERSION without the v
-#   images/                              one OCI archive for each image, of both architectures
+#   images/                              one OCI archive for each image, of both architectures, and their SBOMs
 #   bundle_VERSION.tar.gz, catalog_VERSION.tar.gz
-#   hawser.spdx.json                     the modules in the programs
+#   hawser.spdx.json                     the SBOM of the programs
 #   hawser.intoto.json                   the provenance: from which commit and packages
 #   SHA256SUMS, SHA256SUMS.sigstore.json     the checksums, and their signature
 #
@@ -46,7 +46,7 @@ read -r -a platforms <<<"${PLATFORMS:-linux/amd64 linux/arm64 darwin/amd64 darwi
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH
 # What would give other files on another machine.
-export GOAMD64=v1 GOARM64=v8.0 GOEXPERIMENT='' GOWORK=off PACKAGES=${PACKAGES:-pinned}
+export GOAMD64=v1 GOARM64=v8.0 GOEXPERIMENT='' GOWORK=off PACKAGES=${PACKAGES:-pinned} SYFT=${SYFT:-}
 umask 022
 
 rm -rf "$output"
@@ -70,6 +70,9 @@ programs() {
 	mkdir "$output/images"
 	for name in operator manager agent; do
 		cp "$cache/$name.tar" "$output/images/${name}_$version.tar"
+		for architecture in "${architectures[@]}"; do
+			cp "$cache/$name-$architecture.spdx.json" "$output/images/${name}_${version}_linux_$architecture.spdx.json"
+		done
 	done
 	for architecture in "${architectures[@]}"; do
 		mkdir -p "$work/programs/linux_$architecture"
@@ -101,9 +104,10 @@ plugin() {
 
 # The modules in the programs.
 sbom() {
-	local files
-	mapfile -t files < <(find "$work/programs" "$work/plugin" -type f -perm -u+x ! -name '*complete*' | sort)
-	go run ./hack/sbom hawser "$version" "$SOURCE_DATE_EPOCH" "${files[@]}" >"$output/hawser.spdx.json"
+	mkdir "$work/sbom"
+	cp -r "$work/programs" "$work/plugin" "$work/sbom/"
+	hack/sbom.sh "$version" hawser "dir:$work/sbom" >"$work/hawser.spdx.json"
+	mv "$work/hawser.spdx.json" "$output/"
 }
 
 install() {
@@ -171,6 +175,7 @@ signature() {
 		return
 	fi
 	"$COSIGN" sign-blob "${options[@]}" --bundle "$output/SHA256SUMS.sigstore.json" "$output/SHA256SUMS"
+	chmod 644 "$output/SHA256SUMS.sigstore.json"
 }
 
 for part in $parts checksums signature; do

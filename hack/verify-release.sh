@@ -137,10 +137,36 @@ olm() {
 }
 check "bundle and catalog are valid" olm
 
-sbom() {
-	grep -q "$version" hawser.spdx.json
+# Each image has its SBOM attached, in the form of BuildKit, and the file beside it is the same. What the agent runs comes
+# from Debian, so its SBOM has these packages.
+sboms() {
+	local name architecture blobs=$work/image/blobs/sha256 digest file package
+	[[ $(jq '[.packages[] | select(.name == "github.com/hawser-io/hawser")] | length' hawser.spdx.json) -gt 1 ]]
+	for name in operator manager agent; do
+		rm -rf "$work/image"
+		mkdir "$work/image"
+		tar -xf "images/${name}_$version.tar" -C "$work/image"
+		for architecture in "${architectures[@]}"; do
+			file=images/${name}_${version}_linux_$architecture.spdx.json
+			digest=$(jq -r --arg architecture "$architecture" \
+				'.manifests[] | select(.platform.architecture == $architecture).digest' \
+				"$blobs/$(digest_in "$work/image/index.json" '.manifests[0].digest')")
+			jq -se --arg digest "${digest#sha256:}" --slurpfile file "$file" 'map(select(
+				.predicateType? == "https://spdx.dev/Document" and .subject[0].digest.sha256 == $digest
+				and .predicate == $file[0])) | length == 1' < <(statements "$blobs")
+		done
+	done
+	for package in e2fsprogs xfsprogs btrfs-progs util-linux; do
+		jq -e --arg package "$package" 'any(.packages[]; .name == $package)' "$file"
+	done
 }
-check "the SBOM is of this version" sbom
+digest_in() {
+	jq -r "$2 | sub(\"^sha256:\"; \"\")" "$1"
+}
+statements() {
+	grep -l '^{"_type"' "$1"/* | xargs cat
+}
+check "each image has its SBOM, and the SBOM of the agent has the Debian packages" sboms
 
 # The subjects are all files and images, with the digests that they have.
 provenance() {

@@ -30,6 +30,7 @@ const searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin
 // index is the image of all architectures.
 func (o options) index() (v1.ImageIndex, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	var attachments []mutate.IndexAddendum
 	for _, architecture := range o.architectures {
 		image, err := o.image(architecture)
 		if err != nil {
@@ -38,7 +39,17 @@ func (o options) index() (v1.ImageIndex, error) {
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{
 			Platform: &v1.Platform{OS: "linux", Architecture: architecture},
 		}})
+		if o.sboms == "" {
+			continue
+		}
+		attachment, err := o.attachment(image, architecture)
+		if err != nil {
+			return nil, fmt.Errorf("architecture %s: attaching the SBOM: %w", architecture, err)
+		}
+		attachments = append(attachments, attachment)
 	}
+	// Behind the platforms, because some tools take the first manifest.
+	index = mutate.AppendManifests(index, attachments...)
 	return index, nil
 }
 

@@ -129,6 +129,40 @@ func TestAnImageHasTheProgramOfItsArchitecture(t *testing.T) {
 	}
 }
 
+func TestTheSBOMOfEachArchitectureIsAttachedToItsImage(t *testing.T) {
+	dir := t.TempDir()
+	for _, architecture := range []string{"amd64", "arm64"} {
+		write(t, filepath.Join(dir, architecture+".json"), `{"name":"of `+architecture+`"}`)
+	}
+	archive, err := pack(t, "--sbom", filepath.Join(dir, "ARCH.json"))
+	check(t, err)
+	files := entries(t, archive)
+	blob := func(digest v1.Hash) string { return files["blobs/"+digest.Algorithm+"/"+digest.Hex] }
+	read := func(text string) *v1.IndexManifest {
+		manifest, err := v1.ParseIndexManifest(strings.NewReader(text))
+		check(t, err)
+		return manifest
+	}
+	manifests := read(blob(read(files["index.json"]).Manifests[0].Digest)).Manifests
+	if len(manifests) != 4 {
+		t.Fatalf("%d manifests, want two of images and two of SBOMs", len(manifests))
+	}
+	for i, image := range manifests[:2] {
+		attached := manifests[2+i]
+		if attached.Platform.Architecture != "unknown" || attached.Annotations[referenceDigest] != image.Digest.String() {
+			t.Errorf("%s: the manifest of its SBOM is for %v of %s", image.Digest, attached.Platform, attached.Annotations)
+		}
+		manifest, err := v1.ParseManifest(strings.NewReader(blob(attached.Digest)))
+		check(t, err)
+		text := blob(manifest.Layers[0].Digest)
+		for _, want := range []string{`"predicate":{"name":"of ` + image.Platform.Architecture, image.Digest.Hex, spdx} {
+			if !strings.Contains(text, want) {
+				t.Errorf("the statement of %s lacks %s: %s", image.Platform.Architecture, want, text)
+			}
+		}
+	}
+}
+
 func TestTheSameInputGivesTheSameBytes(t *testing.T) {
 	first, err := pack(t)
 	check(t, err)
