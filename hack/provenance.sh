@@ -17,7 +17,6 @@ version=${2:?the version is missing}
 images=${3:?the prefix of the images is missing}
 dir=${4:?the directory is missing}
 repository=https://github.com/hawser-io/hawser
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 # subjects prints digests and names as sha256sum does: those of all files, and those by which registries have the images.
 subjects() {
@@ -33,9 +32,9 @@ subjects() {
 
 # materials prints digests and names of the Debian packages that the root file systems consist of.
 materials() {
-	local architecture
-	for architecture in ${ARCHITECTURES:-amd64 arm64}; do
-		sed 1d "$root/hack/images/debian-$architecture.sha256"
+	local list
+	for list in "$dir"/images/*.debs.sha256; do
+		[[ ! -f $list ]] || cat "$list"
 	done | sort -u
 }
 

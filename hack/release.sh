@@ -2,8 +2,8 @@
 # Copyright 2026 The Hawser Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Writes everything of a release into a directory. The same commit and the same version of Go give the same bytes.
-# Nothing is published.
+# Writes everything of a release into a directory. The same commit, the same version of Go and the same Debian packages
+# (PACKAGES=pinned, see hack/images/root.sh) give the same bytes. Nothing is published.
 #
 #   hack/release.sh VERSION IMAGES DIR       KUBECTL, OPERATOR_SDK, OPM, HELM, SYFT and COSIGN name programs
 #
@@ -14,10 +14,11 @@
 #   kubectl-hawser_VERSION_man.tar.gz    its manual pages
 #   install.yaml                         what kubectl apply -k config/default applies
 #   hawser-VERSION.tgz                   the chart for helm, VERSION without the v
-#   images/                              one OCI archive for each image, of both architectures, and their SBOMs
+#   images/                              one OCI archive for each image, of both architectures, their SBOMs and Debian packages
 #   bundle_VERSION.tar.gz, catalog_VERSION.tar.gz
 #   hawser.spdx.json                     the SBOM of the programs
 #   hawser.intoto.json                   the provenance: from which commit and packages
+#   CHANGES.md                           what is new
 #   SHA256SUMS, SHA256SUMS.sigstore.json     the checksums, and their signature
 #
 # COSIGN_KEY signs: the name of a file, or whatever else cosign --key takes. COSIGN_KEYLESS=1 signs with the identity of
@@ -39,14 +40,14 @@ fail() {
 	fail "the version is $version, want v and a semantic version such as v0.1.0"
 grep -q "^## ${version//./\\.}\b" CHANGELOG.md || fail "CHANGELOG.md has no heading '## $version'"
 
-parts=${PARTS:-programs plugin sbom install chart monitoring olm provenance}
+parts=${PARTS:-programs plugin sbom install chart monitoring olm changes provenance}
 cache=$(realpath -m "${CACHE:-.cache}/images")
 read -r -a architectures <<<"${ARCHITECTURES:-amd64 arm64}"
 read -r -a platforms <<<"${PLATFORMS:-linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64}"
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH
 # What would give other files on another machine.
-export GOAMD64=v1 GOARM64=v8.0 GOEXPERIMENT='' GOWORK=off PACKAGES=${PACKAGES:-pinned} SYFT=${SYFT:-}
+export GOAMD64=v1 GOARM64=v8.0 GOEXPERIMENT='' GOWORK=off PACKAGES=${PACKAGES:-newest} SYFT=${SYFT:-}
 umask 022
 
 rm -rf "$output"
@@ -75,6 +76,9 @@ programs() {
 		done
 	done
 	for architecture in "${architectures[@]}"; do
+		cp "$cache/root-$architecture.tar.packages" "$output/images/agent_${version}_linux_$architecture.debs.sha256"
+		diff -q <(sed 1d "hack/images/debian-$architecture.sha256") "$cache/root-$architecture.tar.packages" >/dev/null ||
+			printf 'release: NOTE: Debian has other packages for %s than are pinned, so a later build may differ\n' "$architecture"
 		mkdir -p "$work/programs/linux_$architecture"
 		cp LICENSE "$cache/$architecture"/{operator,manager,agent} "$work/programs/linux_$architecture/"
 		pack "hawser_${version}_linux_$architecture.tar.gz" "$work/programs/linux_$architecture"
@@ -149,6 +153,12 @@ olm() {
 checksums() {
 	(cd "$output" && find . -type f ! -name 'SHA256SUMS*' -printf '%P\n' | sort | xargs sha256sum >"$work/sums")
 	mv "$work/sums" "$output/SHA256SUMS"
+}
+
+# The section of the version.
+changes() {
+	awk -v "heading=## $version" '/^## / { ours = $0 == heading || index($0, heading " ") == 1; next } ours' CHANGELOG.md \
+		>"$output/CHANGES.md"
 }
 
 # A commit says what has been built only if everything of it is committed.
