@@ -187,9 +187,9 @@ func programName(file string) string {
 	return ""
 }
 
-// without are beginnings of names that the image does without: device nodes, which the runtime makes; caches and logs; what
-// differs with the machine that made the root file system; Python, which one program of xfsprogs uses that the agent does
-// not run, and the packages that it comes from.
+// without are beginnings of names that the image does without: device nodes, which the runtime makes; caches and logs;
+// what differs with the machine that made the root file system; Python, which one program of xfsprogs uses that the
+// agent does not run, and the packages that it comes from.
 var without = []string{
 	"dev/", "var/cache/", "var/log/",
 	"etc/hostname", "etc/resolv.conf", "etc/apt/", "var/lib/apt/",
