@@ -152,14 +152,14 @@ $(KREW): hack/tools/krew/go.mod hack/tools/krew/go.sum
 cosign: $(COSIGN) ## Build cosign, which signs releases. It takes minutes, so the tests that need it are left out without.
 
 COSIGN_VERSION := sigs.k8s.io/release-utils/version.gitVersion
-$(COSIGN): hack/tools/cosign/go.mod hack/tools/cosign/go.sum
+$(COSIGN): hack/tools/release/cosign/go.mod hack/tools/release/cosign/go.sum
 	@echo "building cosign, once"
-	cd hack/tools/cosign && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X $(COSIGN_VERSION)=$$(go list -m \
+	cd hack/tools/release/cosign && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X $(COSIGN_VERSION)=$$(go list -m \
 		-f '{{.Version}}' github.com/sigstore/cosign/v3)" -o $@ github.com/sigstore/cosign/v3/cmd/cosign
 
-$(SYFT): hack/tools/syft/go.mod hack/tools/syft/go.sum
+$(SYFT): hack/tools/release/syft/go.mod hack/tools/release/syft/go.sum
 	@echo "building syft, once"
-	cd hack/tools/syft && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$$(go list -m \
+	cd hack/tools/release/syft && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$$(go list -m \
 		-f '{{.Version}}' github.com/anchore/syft | tr -d v)" -o $@ github.com/anchore/syft/cmd/syft
 
 $(ACTIONLINT): hack/tools/actionlint/go.mod hack/tools/actionlint/go.sum

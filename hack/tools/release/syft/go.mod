@@ -1,5 +1,5 @@
 // syft, built by make as a tool of its own: its requirements clash with those of other tools.
-module github.com/hawser-io/hawser/hack/tools/syft
+module github.com/hawser-io/hawser/hack/tools/release/syft
 
 go 1.26.8
 

@@ -1,5 +1,5 @@
 // cosign, built by make as a tool of its own: its requirements clash with those of other tools.
-module github.com/hawser-io/hawser/hack/tools/cosign
+module github.com/hawser-io/hawser/hack/tools/release/cosign
 
 go 1.26.0
 
