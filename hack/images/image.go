@@ -36,7 +36,7 @@ func (o options) index() (v1.ImageIndex, error) {
 		if err != nil {
 			return nil, fmt.Errorf("architecture %s: %w", architecture, err)
 		}
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: untyped{image}, Descriptor: v1.Descriptor{
 			Platform: &v1.Platform{OS: "linux", Architecture: architecture},
 		}})
 		if o.sboms == "" {
@@ -52,6 +52,12 @@ func (o options) index() (v1.ImageIndex, error) {
 	index = mutate.AppendManifests(index, attachments...)
 	return index, nil
 }
+
+// untyped is an image whose descriptor in an index has no artifactType, which is for other things than images. Some
+// tools drop it when they copy an index, which then has another digest.
+type untyped struct{ v1.Image }
+
+func (untyped) ArtifactType() (string, error) { return "", nil }
 
 // image is the image of one architecture: the root file system, if there is one, then program and licence.
 func (o options) image(architecture string) (v1.Image, error) {

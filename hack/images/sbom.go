@@ -66,7 +66,7 @@ func (o options) attachment(image v1.Image, architecture string) (mutate.IndexAd
 	}
 	manifest, err = mutate.Append(manifest, mutate.Addendum{Layer: static.NewLayer(data, statementMediaType),
 		MediaType: statementMediaType, Annotations: map[string]string{predicateAnnotation: spdx}})
-	return mutate.IndexAddendum{Add: manifest, Descriptor: v1.Descriptor{
+	return mutate.IndexAddendum{Add: untyped{manifest}, Descriptor: v1.Descriptor{
 		Platform:    &v1.Platform{OS: unknown, Architecture: unknown},
 		Annotations: map[string]string{referenceDigest: digest.String(), referenceType: "attestation-manifest"},
 	}}, err
