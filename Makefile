@@ -32,6 +32,9 @@ KUBE_STATE_METRICS := $(TOOLS)/kube-state-metrics
 HELM := $(TOOLS)/helm
 KREW := $(TOOLS)/krew
 HUGO := $(TOOLS)/hugo
+COSIGN := $(TOOLS)/cosign
+SYFT := $(TOOLS)/syft
+ACTIONLINT := $(TOOLS)/actionlint
 # The architectures of make images.
 export ARCHITECTURES ?= amd64 arm64
 OLM_TAGS := containers_image_openpgp,exclude_graphdriver_btrfs,exclude_graphdriver_devicemapper
@@ -101,14 +104,22 @@ images: ## Write the images as OCI archives into .cache/images, without a contai
 	@hack/setup-packages.sh --images
 	hack/images.sh $(VERSION) $(IMAGES) $(TAG) $(CACHE)/images
 
-.PHONY: release
-release: $(OPERATOR_SDK) $(OPM) $(HELM) kubectl ## Write binaries, install.yaml, chart, images, bundle, catalog, SBOM and checksums of VERSION to dist/.
+.PHONY: pin-packages
+pin-packages: ## Pin the Debian packages of the agent's image by their digests, as Debian has them now. A release takes those.
 	@hack/setup-packages.sh --images
-	KUBECTL=$(ASSETS)/kubectl OPERATOR_SDK=$(OPERATOR_SDK) OPM=$(OPM) HELM=$(HELM) hack/release.sh $(VERSION) $(IMAGES) dist
+	for architecture in amd64 arm64; do \
+		PACKAGES=pin hack/images/root.sh $$architecture $(CACHE)/images/root-$$architecture.tar; done
+
+.PHONY: release
+release: $(OPERATOR_SDK) $(OPM) $(HELM) $(SYFT) $(if $(COSIGN_KEY)$(COSIGN_KEYLESS),$(COSIGN)) kubectl ## Write binaries, install.yaml, chart, images, bundle, catalog, SBOMs, provenance and checksums of VERSION to dist/. COSIGN_KEY=FILE signs.
+	@hack/setup-packages.sh --images
+	KUBECTL=$(ASSETS)/kubectl OPERATOR_SDK=$(OPERATOR_SDK) OPM=$(OPM) HELM=$(HELM) SYFT=$(SYFT) \
+		COSIGN=$(COSIGN) CACHE=$(CACHE) hack/release.sh $(VERSION) $(IMAGES) dist
 
 .PHONY: verify-release
-verify-release: $(OPERATOR_SDK) $(OPM) $(HELM) $(KREW) ## Check dist/ as a downloader would, without a network: checksums, programs, plugin by krew, chart, images, bundle.
-	OPERATOR_SDK=$(OPERATOR_SDK) OPM=$(OPM) HELM=$(HELM) KREW=$(KREW) hack/verify-release.sh $(VERSION) dist
+verify-release: $(OPERATOR_SDK) $(OPM) $(HELM) $(KREW) $(if $(COSIGN_PUBLIC_KEY),$(COSIGN)) ## Check dist/ as a downloader would, without a network: checksums, programs, plugin by krew, chart, images, bundle, provenance. COSIGN_PUBLIC_KEY=FILE: and the signature. SAME_AS=DIR: and that another build has the same bytes.
+	OPERATOR_SDK=$(OPERATOR_SDK) OPM=$(OPM) HELM=$(HELM) KREW=$(KREW) COSIGN=$(COSIGN) \
+		hack/verify-release.sh $(VERSION) dist $(SAME_AS)
 
 .PHONY: kubectl
 kubectl:
@@ -137,6 +148,25 @@ $(KUBE_STATE_METRICS): hack/tools/kube-state-metrics/go.mod hack/tools/kube-stat
 $(KREW): hack/tools/krew/go.mod hack/tools/krew/go.sum
 	@echo "building krew, once"
 	cd hack/tools/krew && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o $@ sigs.k8s.io/krew/cmd/krew
+
+.PHONY: cosign
+cosign: $(COSIGN) ## Build cosign, which signs releases. It takes minutes, so the tests that need it are left out without.
+
+COSIGN_VERSION := sigs.k8s.io/release-utils/version.gitVersion
+$(COSIGN): hack/tools/release/cosign/go.mod hack/tools/release/cosign/go.sum
+	@echo "building cosign, once"
+	cd hack/tools/release/cosign && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X $(COSIGN_VERSION)=$$(go list -m \
+		-f '{{.Version}}' github.com/sigstore/cosign/v3)" -o $@ github.com/sigstore/cosign/v3/cmd/cosign
+
+$(SYFT): hack/tools/release/syft/go.mod hack/tools/release/syft/go.sum
+	@echo "building syft, once"
+	cd hack/tools/release/syft && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$$(go list -m \
+		-f '{{.Version}}' github.com/anchore/syft | tr -d v)" -o $@ github.com/anchore/syft/cmd/syft
+
+$(ACTIONLINT): hack/tools/actionlint/go.mod hack/tools/actionlint/go.sum
+	@echo "building actionlint, once"
+	cd hack/tools/actionlint && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o $@ \
+		github.com/rhysd/actionlint/cmd/actionlint
 
 # The version of Kubernetes that helm template and helm lint assume, as helm's own Makefile sets it.
 HELM_KUBERNETES := helm.sh/helm/v3/pkg/chartutil.k8sVersion
@@ -235,7 +265,7 @@ mutants: packages control-plane ## Hold careless changes to the code that keeps 
 	KUBEBUILDER_ASSETS="$(ASSETS)" go run ./hack/mutants $(MUTANTS_ARGS)
 
 .PHONY: lint
-lint: $(GOLANGCI_LINT) ## Run golangci-lint and deadcode on the code, kube-api-linter on the API, and hack/house on sizes and prose.
+lint: $(GOLANGCI_LINT) $(ACTIONLINT) ## Run golangci-lint and deadcode on the code, actionlint on the workflows, kube-api-linter on the API, and hack/house on sizes and prose.
 	$(GOLANGCI_LINT) run ./...
 	cd hack/localcluster && $(GOLANGCI_LINT) run --config ../../.golangci.yml ./...
 	cd hack/images && $(GOLANGCI_LINT) run --config ../../.golangci.yml ./...
@@ -244,6 +274,7 @@ lint: $(GOLANGCI_LINT) ## Run golangci-lint and deadcode on the code, kube-api-l
 	@dead=$$($(DEADCODE) -filter '/hawser/(api|cmd|internal|pkg)' ./cmd/... ./hack/... && \
 		$(DEADCODE) -test -filter '/hawser/(api|cmd|internal|hack|test)' ./...); \
 	if test -n "$$dead"; then echo "$$dead"; exit 1; fi
+	$(ACTIONLINT) -shellcheck= -pyflakes=
 	go run ./hack/house
 
 $(GOLANGCI_LINT): hack/tools/go.mod hack/tools/go.sum hack/tools/golangci-lint/main.go

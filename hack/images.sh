@@ -6,6 +6,9 @@
 # The Dockerfile makes the same images where both are at hand.
 #
 #   hack/images.sh VERSION IMAGES TAG DIR       ARCHITECTURES="amd64 arm64" by default
+#                                               SYFT, if set, makes SBOMs, which are attached
+#
+# hack/images/root.sh makes the agent's root file system. PACKAGES=pinned takes the Debian packages that are pinned.
 #
 #   ctr -n k8s.io images import DIR/agent.tar   or podman load, skopeo copy oci-archive:...
 
@@ -18,48 +21,36 @@ tag=${3:?the tag is missing}
 mkdir -p "${4:?the directory is missing}"
 output=$(cd "$4" && pwd)
 read -r -a architectures <<<"${ARCHITECTURES:-amd64 arm64}"
-release=bookworm
 # The time of everything in the images.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH
+# What would give other programs on another machine.
+export GOAMD64=v1 GOARM64=v8.0 GOEXPERIMENT='' GOWORK=off
 
 # What the agent and the drivers' checks run.
 needs=mount,umount,blkid,fsck,sh,mkfs.ext4,fsck.ext4,resize2fs,mkfs.xfs,xfs_growfs,xfs_repair,mkfs.btrfs,btrfs
-
-# root_file_system makes the agent's from Debian's packages, unless it is there already.
-root_file_system() {
-	local file=$output/root-$1.tar stamp
-	stamp=$(printf '%s %s\n' "$release" "$(cat hack/images/packages)" | sha256sum)
-	if [[ -f $file && $(cat "$file.stamp" 2>/dev/null) == "$stamp" ]]; then
-		return
-	fi
-	if ! command -v mmdebstrap >/dev/null; then
-		echo "images: the agent's image needs mmdebstrap (Debian package mmdebstrap), or build it with the Dockerfile" >&2
-		exit 1
-	fi
-	mmdebstrap --quiet --variant=extract --architectures="$1" --format=tar \
-		--include="$(paste -s -d , hack/images/packages)" $release "$file" 2>"$file.log" || {
-		cat "$file.log" >&2
-		exit 1
-	}
-	rm "$file.log"
-	printf '%s\n' "$stamp" >"$file.stamp"
-}
 
 for architecture in "${architectures[@]}"; do
 	mkdir -p "$output/$architecture"
 	CGO_ENABLED=0 GOOS=linux GOARCH=$architecture go build -trimpath -buildvcs=false \
 		-ldflags "-s -w -X github.com/hawser-io/hawser/internal/version.Version=$version" \
 		-o "$output/$architecture/" ./cmd/operator ./cmd/manager ./cmd/agent
-	root_file_system "$architecture"
+	hack/images/root.sh "$architecture" "$output/root-$architecture.tar"
 done
 go -C hack/images build -o "$output/images" .
 
-# pack NAME DESCRIPTION ENTRYPOINT FLAGS...
+# pack NAME DESCRIPTION ENTRYPOINT FLAGS... With syft each image gets its SBOM, which is about the image without it.
 pack() {
-	"$output/images" --name "$images/$1" --tag "$tag" --version "$version" --title "Hawser $1" --description "$2" \
-		--entrypoint "$3" --binary "$output/ARCH/$1" --architectures "$(tr ' ' , <<<"${architectures[*]}")" \
-		--epoch "$SOURCE_DATE_EPOCH" --output "$output/$1.tar" "${@:4}"
+	local command=("$output/images" --name "$images/$1" --tag "$tag" --version "$version" --title "Hawser $1"
+		--description "$2" --entrypoint "$3" --binary "$output/ARCH/$1" --epoch "$SOURCE_DATE_EPOCH"
+		--architectures "$(tr ' ' , <<<"${architectures[*]}")" --output "$output/$1.tar" "${@:4}")
+	"${command[@]}"
+	[[ ${SYFT:-} ]] || return 0
+	for architecture in "${architectures[@]}"; do
+		hack/sbom.sh "$version" "${1}_linux_$architecture" "oci-archive:$output/$1.tar" --platform "linux/$architecture" \
+			>"$output/$1-$architecture.spdx.json"
+	done
+	"${command[@]}" --sbom "$output/$1-ARCH.spdx.json"
 }
 pack operator "Installs Hawser and keeps it as its VolumeManager asks for." /operator --user 65532:65532
 pack manager "Attaches and detaches volumes." /manager --user 65532:65532

@@ -2,19 +2,27 @@
 # Copyright 2026 The Hawser Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Writes everything of a release into a directory. The same commit gives the same bytes. Nothing is published.
+# Writes everything of a release into a directory. The same commit, the same version of Go and the same Debian packages
+# (PACKAGES=pinned, see hack/images/root.sh) give the same bytes. Nothing is published.
 #
-#   hack/release.sh VERSION IMAGES DIR       KUBECTL, OPERATOR_SDK, OPM and HELM name the programs
+#   hack/release.sh VERSION IMAGES DIR       KUBECTL, OPERATOR_SDK, OPM, HELM, SYFT and COSIGN name programs
+#
+# For tests PARTS, ARCHITECTURES and PLATFORMS take less than everything. CACHE has the images in between.
 #
 #   hawser_VERSION_linux_ARCH.tar.gz     operator, manager and agent, with the licence
 #   kubectl-hawser_VERSION_OS_ARCH.tar.gz, hawser-krew.yaml     the plugin of kubectl, and its manifest for krew
 #   kubectl-hawser_VERSION_man.tar.gz    its manual pages
 #   install.yaml                         what kubectl apply -k config/default applies
 #   hawser-VERSION.tgz                   the chart for helm, VERSION without the v
-#   images/                              one OCI archive for each image, of both architectures
+#   images/                              one OCI archive for each image, of both architectures, their SBOMs and Debian packages
 #   bundle_VERSION.tar.gz, catalog_VERSION.tar.gz
-#   hawser.spdx.json                     the modules in the programs
-#   SHA256SUMS
+#   hawser.spdx.json                     the SBOM of the programs
+#   hawser.intoto.json                   the provenance: from which commit and packages
+#   CHANGES.md                           what is new
+#   SHA256SUMS, SHA256SUMS.sigstore.json     the checksums, and their signature
+#
+# COSIGN_KEY signs: the name of a file, or whatever else cosign --key takes. COSIGN_KEYLESS=1 signs with the identity of
+# the workflow in which it runs. Without either there is no signature.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -32,79 +40,155 @@ fail() {
 	fail "the version is $version, want v and a semantic version such as v0.1.0"
 grep -q "^## ${version//./\\.}\b" CHANGELOG.md || fail "CHANGELOG.md has no heading '## $version'"
 
+parts=${PARTS:-programs plugin sbom install chart monitoring olm changes provenance}
+cache=$(realpath -m "${CACHE:-.cache}/images")
+read -r -a architectures <<<"${ARCHITECTURES:-amd64 arm64}"
+read -r -a platforms <<<"${PLATFORMS:-linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64}"
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH
+# What would give other files on another machine.
+export GOAMD64=v1 GOARM64=v8.0 GOEXPERIMENT='' GOWORK=off PACKAGES=${PACKAGES:-newest} SYFT=${SYFT:-}
+umask 022
+
 rm -rf "$output"
-mkdir -p "$output/images"
+mkdir -p "$output"
 output=$(cd "$output" && pwd)
+mkdir -p .cache
 work=$(mktemp -d "$PWD/.cache/release.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
 # pack ARCHIVE DIRECTORY [NAME] writes a directory, or what has the name in it, as an archive that depends on nothing but
 # its content.
 pack() {
-	tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --mode=go=rX,u+rw \
+	tar --sort=name --format=gnu --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --mode=go=rX,u+rw \
 		-C "$2" -c "${3:-.}" | gzip -n >"$output/$1"
 }
 
-hack/images.sh "$version" "$images" "$version" .cache/images
-for name in operator manager agent; do
-	cp ".cache/images/$name.tar" "$output/images/${name}_$version.tar"
-done
-programs=()
-for architecture in amd64 arm64; do
-	mkdir "$work/$architecture"
-	cp LICENSE .cache/images/$architecture/{operator,manager,agent} "$work/$architecture/"
-	pack "hawser_${version}_linux_$architecture.tar.gz" "$work/$architecture"
-	programs+=("$work/$architecture"/{operator,manager,agent})
-done
+# Images and programs.
+programs() {
+	local name architecture
+	hack/images.sh "$version" "$images" "$version" "$cache"
+	mkdir "$output/images"
+	for name in operator manager agent; do
+		cp "$cache/$name.tar" "$output/images/${name}_$version.tar"
+		for architecture in "${architectures[@]}"; do
+			cp "$cache/$name-$architecture.spdx.json" "$output/images/${name}_${version}_linux_$architecture.spdx.json"
+		done
+	done
+	for architecture in "${architectures[@]}"; do
+		cp "$cache/root-$architecture.tar.packages" "$output/images/agent_${version}_linux_$architecture.debs.sha256"
+		diff -q <(sed 1d "hack/images/debian-$architecture.sha256") "$cache/root-$architecture.tar.packages" >/dev/null ||
+			printf 'release: NOTE: Debian has other packages for %s than are pinned, so a later build may differ\n' "$architecture"
+		mkdir -p "$work/programs/linux_$architecture"
+		cp LICENSE "$cache/$architecture"/{operator,manager,agent} "$work/programs/linux_$architecture/"
+		pack "hawser_${version}_linux_$architecture.tar.gz" "$work/programs/linux_$architecture"
+	done
+}
 
 # The plugin runs on the machines of users.
-plugins=()
-for platform in linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64; do
-	directory=$work/plugin/$platform program=kubectl-hawser
-	if [[ $platform == windows/* ]]; then program+=.exe; fi
-	mkdir -p "$directory"
-	CGO_ENABLED=0 GOOS=${platform%/*} GOARCH=${platform#*/} go build -trimpath -buildvcs=false \
-		-ldflags "-s -w -X github.com/hawser-io/hawser/internal/version.Version=$version" \
-		-o "$directory/$program" ./cmd/kubectl-hawser
-	cp LICENSE hack/krew/kubectl_complete-hawser "$directory/"
-	pack "kubectl-hawser_${version}_${platform/\//_}.tar.gz" "$directory"
-	plugins+=("$output/kubectl-hawser_${version}_${platform/\//_}.tar.gz")
-	programs+=("$directory/$program")
-done
-go run ./hack/krew "$version" "${plugins[@]}" >"$output/hawser-krew.yaml"
-mkdir "$work/man"
-go run ./hack/man "$version" "$work/man"
-pack "kubectl-hawser_${version}_man.tar.gz" "$work/man"
-go run ./hack/sbom hawser "$version" "$SOURCE_DATE_EPOCH" "${programs[@]}" >"$output/hawser.spdx.json"
-
-mkdir "$work/install"
-{
-	printf 'resources: [../../../config/default]\nimages:\n'
-	for name in operator manager agent; do
-		printf -- '- {name: hawser/%s, newName: %s/%s, newTag: %s}\n' "$name" "$images" "$name" "$version"
+plugin() {
+	local platform directory program archive archives=()
+	for platform in "${platforms[@]}"; do
+		directory=$work/plugin/${platform/\//_} program=kubectl-hawser
+		archive=kubectl-hawser_${version}_${platform/\//_}.tar.gz
+		if [[ $platform == windows/* ]]; then program+=.exe; fi
+		mkdir -p "$directory"
+		CGO_ENABLED=0 GOOS=${platform%/*} GOARCH=${platform#*/} go build -trimpath -buildvcs=false \
+			-ldflags "-s -w -X github.com/hawser-io/hawser/internal/version.Version=$version" \
+			-o "$directory/$program" ./cmd/kubectl-hawser
+		cp LICENSE hack/krew/kubectl_complete-hawser "$directory/"
+		pack "$archive" "$directory"
+		archives+=("$output/$archive")
 	done
-} >"$work/install/kustomization.yaml"
-"$KUBECTL" kustomize "$work/install" >"$output/install.yaml"
+	go run ./hack/krew "$version" "${archives[@]}" >"$output/hawser-krew.yaml"
+	mkdir "$work/man"
+	go run ./hack/man "$version" "$work/man"
+	pack "kubectl-hawser_${version}_man.tar.gz" "$work/man"
+}
 
-mkdir "$work/chart"
-cp -r charts/hawser "$work/chart/"
-sed -i -E "s/^version: .*/version: ${version#v}/; s/^appVersion: .*/appVersion: $version/" "$work/chart/hawser/Chart.yaml"
-sed -i -E "s|^  prefix: .*|  prefix: $images|" "$work/chart/hawser/values.yaml"
-"$HELM" lint --quiet --strict "$work/chart/hawser"
-pack "hawser-${version#v}.tgz" "$work/chart" hawser
+# The modules in the programs.
+sbom() {
+	mkdir "$work/sbom"
+	cp -r "$work/programs" "$work/plugin" "$work/sbom/"
+	hack/sbom.sh "$version" hawser "dir:$work/sbom" >"$work/hawser.spdx.json"
+	mv "$work/hawser.spdx.json" "$output/"
+}
 
-cp config/grafana/hawser.json "$output/hawser-dashboard.json"
-cp config/prometheus/hawser.yaml "$output/hawser-alerts.yaml"
+install() {
+	local name
+	mkdir "$work/install"
+	{
+		printf 'resources: [../../../config/default]\nimages:\n'
+		for name in operator manager agent; do
+			printf -- '- {name: hawser/%s, newName: %s/%s, newTag: %s}\n' "$name" "$images" "$name" "$version"
+		done
+	} >"$work/install/kustomization.yaml"
+	"$KUBECTL" kustomize "$work/install" >"$output/install.yaml"
+}
 
-hack/bundle.sh write "$version" "$images" "$work/olm"
-hack/bundle.sh check "$version" "$images" "$work/olm"
-mkdir "$work/bundle"
-mv "$work/olm/bundle" "$work/olm/bundle.Dockerfile" "$work/bundle/"
-pack "bundle_$version.tar.gz" "$work/bundle"
-pack "catalog_$version.tar.gz" "$work/olm/catalog"
+chart() {
+	mkdir "$work/chart"
+	cp -r charts/hawser "$work/chart/"
+	sed -i -E "s/^version: .*/version: ${version#v}/; s/^appVersion: .*/appVersion: $version/" \
+		"$work/chart/hawser/Chart.yaml"
+	sed -i -E "s|^  prefix: .*|  prefix: $images|" "$work/chart/hawser/values.yaml"
+	"$HELM" lint --quiet --strict "$work/chart/hawser"
+	pack "hawser-${version#v}.tgz" "$work/chart" hawser
+}
 
-(cd "$output" && find . -type f ! -name SHA256SUMS -printf '%P\n' | sort | xargs sha256sum >"$work/sums")
-mv "$work/sums" "$output/SHA256SUMS"
+monitoring() {
+	cp config/grafana/hawser.json "$output/hawser-dashboard.json"
+	cp config/prometheus/hawser.yaml "$output/hawser-alerts.yaml"
+}
+
+olm() {
+	hack/bundle.sh write "$version" "$images" "$work/olm"
+	hack/bundle.sh check "$version" "$images" "$work/olm"
+	mkdir "$work/bundle"
+	mv "$work/olm/bundle" "$work/olm/bundle.Dockerfile" "$work/bundle/"
+	pack "bundle_$version.tar.gz" "$work/bundle"
+	pack "catalog_$version.tar.gz" "$work/olm/catalog"
+}
+
+checksums() {
+	(cd "$output" && find . -type f ! -name 'SHA256SUMS*' -printf '%P\n' | sort | xargs sha256sum >"$work/sums")
+	mv "$work/sums" "$output/SHA256SUMS"
+}
+
+# The section of the version.
+changes() {
+	awk -v "heading=## $version" '/^## / { ours = $0 == heading || index($0, heading " ") == 1; next } ours' CHANGELOG.md \
+		>"$output/CHANGES.md"
+}
+
+# A commit says what has been built only if everything of it is committed.
+provenance() {
+	if [[ -z ${COMMIT:-} ]]; then
+		[[ -z $(git status --porcelain) ]] || fail "the tree differs from its commit, which the provenance names: commit first"
+		COMMIT=$(git rev-parse HEAD)
+		export COMMIT
+	fi
+	hack/provenance.sh write "$version" "$images" "$output" >"$work/provenance"
+	mv "$work/provenance" "$output/hawser.intoto.json"
+}
+
+# The checksums cover the provenance, so one signature covers everything. With a key nothing needs a network.
+signature() {
+	local options=(--yes)
+	if [[ ${COSIGN_KEY:-} ]]; then
+		# Neither services nor roots of trust.
+		printf '{"mediaType": "application/vnd.dev.sigstore.signingconfig.v0.2+json"}' >"$work/services.json"
+		printf '{"mediaType": "application/vnd.dev.sigstore.trustedroot+json;version=0.1"}' >"$work/roots.json"
+		options+=(--key "$COSIGN_KEY" --signing-config "$work/services.json" --trusted-root "$work/roots.json")
+	elif [[ -z ${COSIGN_KEYLESS:-} ]]; then
+		printf 'release: not signed: neither COSIGN_KEY nor COSIGN_KEYLESS is set\n'
+		return
+	fi
+	"$COSIGN" sign-blob "${options[@]}" --bundle "$output/SHA256SUMS.sigstore.json" "$output/SHA256SUMS"
+	chmod 644 "$output/SHA256SUMS.sigstore.json"
+}
+
+for part in $parts checksums signature; do
+	"$part"
+done
 printf 'release: %s in %s\n' "$version" "$output"

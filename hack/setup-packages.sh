@@ -25,7 +25,7 @@ needed=(
 )
 
 if [[ ${1:-} == --images ]]; then
-	needed=(mmdebstrap:mmdebstrap)
+	needed=(mmdebstrap:mmdebstrap jq:jq)
 fi
 if [[ ${1:-} == --machines ]]; then
 	needed=(

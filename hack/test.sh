@@ -76,7 +76,7 @@ compute() {
 plain='/(api|config|hack)(/|$)|/internal/(cli|explain|operator|relocate|status)(/|$)|/cmd/(kubectl-hawser|operator)$'
 plain+='|/internal/(machine|agent/(plan|podstats))$'
 plain+='|/internal/controller/(attachment/decision|cached|claim|intent|nodehealth|resolve|secretaccess|volume)$'
-plain+='|/test/(alerts|bundle|docs|csiloop/(ledger|loopdev|store)|gitops|images|kubelet|monitoring|parity)(/|$)'
+plain+='|/test/(alerts|bundle|docs|csiloop/(ledger|loopdev|store)|gitops|images|kubelet|monitoring|parity|release)(/|$)'
 # The programs as a whole. They take longest and wait much, so they run beside the others, without the race detector,
 # which test/e2e, the simulation and the soak have in these programs.
 whole=(./internal/agent ./test/manager)

@@ -5,12 +5,20 @@
 # Checks a release as one who has downloaded it, with nothing but its files: each is listed with its checksum, and does
 # what it is for. Needs no network.
 #
-#   hack/verify-release.sh VERSION DIR       OPERATOR_SDK, OPM, HELM and KREW name the programs
+#   hack/verify-release.sh VERSION DIR [OTHER]       OPERATOR_SDK, OPM, HELM, KREW and COSIGN name the programs
+#
+# COSIGN_PUBLIC_KEY is the file with the key that has to have signed. COMMIT is the commit that has to have been built.
+# CHECKS takes less than everything: names of functions.
+# OTHER is the directory of another build of the same commit, which has to have the same bytes.
 
 set -euo pipefail
 export LC_ALL=C
 version=${1:?usage: verify-release.sh VERSION DIR}
+other=${3:+$(realpath "$3")}
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+key=${COSIGN_PUBLIC_KEY:+$(realpath "$COSIGN_PUBLIC_KEY")}
 cd "${2:?the directory is missing}"
+read -r -a architectures <<<"${ARCHITECTURES:-amd64 arm64}"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -22,6 +30,7 @@ fail() {
 # check DESCRIPTION COMMAND... Any command of a function that fails ends the function, which bash ignores in conditions.
 check() {
 	local code
+	[[ -z ${CHECKS:-} || " $CHECKS " == *" $2 "* ]] || return 0
 	set +e
 	(set -e && "${@:2}") >"$work/log" 2>&1
 	code=$?
@@ -35,9 +44,27 @@ check() {
 
 listed() {
 	sha256sum --check --strict --quiet SHA256SUMS
-	diff <(awk '{print $2}' SHA256SUMS | sort) <(find . -type f ! -name SHA256SUMS -printf '%P\n' | sort)
+	diff <(awk '{print $2}' SHA256SUMS | sort) <(find . -type f ! -name 'SHA256SUMS*' -printf '%P\n' | sort)
 }
+# First, because everything else rests on the checksums. A key that is trusted needs no entry in a public log.
+signature() {
+	"$COSIGN" verify-blob --key "$key" --insecure-ignore-tlog --bundle SHA256SUMS.sigstore.json SHA256SUMS
+}
+if [[ $key ]]; then
+	check "the checksums are signed with $(basename "$key")" signature
+else
+	printf 'verify-release: WITHOUT a check of the signature: COSIGN_PUBLIC_KEY is not set\n'
+fi
+
 check "every file has its checksum, and none is left over" listed
+
+identical() {
+	(cd "$other" && sha256sum --check --strict --quiet) <SHA256SUMS
+	diff SHA256SUMS "$other/SHA256SUMS"
+}
+if [[ $other ]]; then
+	check "the other build has the same bytes" identical
+fi
 
 architecture=$(go env GOARCH)
 programs() {
@@ -85,7 +112,7 @@ check "the chart is well-formed, and names the images that install.yaml names" c
 
 # Each blob of an archive has its own digest as its name, and the index has both architectures.
 images() {
-	local name
+	local name architecture
 	for name in operator manager agent; do
 		rm -rf "$work/image"
 		mkdir "$work/image"
@@ -93,11 +120,12 @@ images() {
 		(cd "$work/image/blobs/sha256" && for blob in *; do printf '%s  %s\n' "$blob" "$blob"; done |
 			sha256sum --check --strict --quiet)
 		grep -rq "Hawser $name" "$work/image/blobs/sha256" # its title
-		grep -q amd64 -r "$work/image/index.json" "$work/image/blobs/sha256"
-		grep -q arm64 -r "$work/image/index.json" "$work/image/blobs/sha256"
+		for architecture in "${architectures[@]}"; do
+			grep -q "$architecture" -r "$work/image/index.json" "$work/image/blobs/sha256"
+		done
 	done
 }
-check "the images have what their names promise, for both architectures" images
+check "the images have what their names promise, for ${architectures[*]}" images
 
 olm() {
 	mkdir "$work/bundle" "$work/catalog"
@@ -109,5 +137,54 @@ olm() {
 }
 check "bundle and catalog are valid" olm
 
-check "the SBOM is of this version" grep -q "$version" hawser.spdx.json
-printf 'verify-release: %s is complete\n' "$version"
+# Each image has its SBOM attached, in the form of BuildKit, and the file beside it is the same. What the agent runs comes
+# from Debian, so its SBOM has these packages.
+sboms() {
+	local name architecture blobs=$work/image/blobs/sha256 digest file package
+	[[ $(jq '[.packages[] | select(.name == "github.com/hawser-io/hawser")] | length' hawser.spdx.json) -gt 1 ]]
+	for name in operator manager agent; do
+		rm -rf "$work/image"
+		mkdir "$work/image"
+		tar -xf "images/${name}_$version.tar" -C "$work/image"
+		for architecture in "${architectures[@]}"; do
+			file=images/${name}_${version}_linux_$architecture.spdx.json
+			digest=$(jq -r --arg architecture "$architecture" \
+				'.manifests[] | select(.platform.architecture == $architecture).digest' \
+				"$blobs/$(digest_in "$work/image/index.json" '.manifests[0].digest')")
+			jq -se --arg digest "${digest#sha256:}" --slurpfile file "$file" 'map(select(
+				.predicateType? == "https://spdx.dev/Document" and .subject[0].digest.sha256 == $digest
+				and .predicate == $file[0])) | length == 1' < <(statements "$blobs")
+		done
+	done
+	for package in e2fsprogs xfsprogs btrfs-progs util-linux; do
+		jq -e --arg package "$package" 'any(.packages[]; .name == $package)' "$file"
+	done
+}
+digest_in() {
+	jq -r "$2 | sub(\"^sha256:\"; \"\")" "$1"
+}
+statements() {
+	grep -l '^{"_type"' "$1"/* | xargs cat
+}
+check "each image has its SBOM, and the SBOM of the agent has the Debian packages" sboms
+
+# The subjects are all files and images, with the digests that they have.
+provenance() {
+	local images
+	[[ $(jq -r ._type,.predicateType hawser.intoto.json) == \
+		https://in-toto.io/Statement/v1$'\n'https://slsa.dev/provenance/v1 ]]
+	[[ $(jq -r .predicate.buildDefinition.externalParameters.version hawser.intoto.json) == "$version" ]]
+	[[ $(built_from) =~ ^[0-9a-f]{40}$ && $(built_from) == "${COMMIT:-$(built_from)}" ]]
+	images=$(jq -r .predicate.buildDefinition.externalParameters.images hawser.intoto.json)
+	diff <(jq -r '.subject[] | .digest.sha256 + "  " + .name' hawser.intoto.json) \
+		<("$root/hack/provenance.sh" subjects "$version" "$images" .)
+}
+built_from() {
+	jq -r '.predicate.buildDefinition.resolvedDependencies[0].digest.gitCommit' hawser.intoto.json
+}
+check "the provenance names every file and image, and a commit" provenance
+if [[ -f hawser.intoto.json ]]; then
+	printf 'verify-release: built from commit %s by %s\n' "$(built_from)" \
+		"$(jq -r .predicate.runDetails.builder.id hawser.intoto.json)"
+fi
+printf 'verify-release: %s is %s\n' "$version" "$([[ ${CHECKS:-} ]] && echo "checked in part: $CHECKS" || echo complete)"

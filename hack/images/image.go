@@ -30,17 +30,34 @@ const searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin
 // index is the image of all architectures.
 func (o options) index() (v1.ImageIndex, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	var attachments []mutate.IndexAddendum
 	for _, architecture := range o.architectures {
 		image, err := o.image(architecture)
 		if err != nil {
 			return nil, fmt.Errorf("architecture %s: %w", architecture, err)
 		}
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: untyped{image}, Descriptor: v1.Descriptor{
 			Platform: &v1.Platform{OS: "linux", Architecture: architecture},
 		}})
+		if o.sboms == "" {
+			continue
+		}
+		attachment, err := o.attachment(image, architecture)
+		if err != nil {
+			return nil, fmt.Errorf("architecture %s: attaching the SBOM: %w", architecture, err)
+		}
+		attachments = append(attachments, attachment)
 	}
+	// Behind the platforms, because some tools take the first manifest.
+	index = mutate.AppendManifests(index, attachments...)
 	return index, nil
 }
+
+// untyped is an image whose descriptor in an index has no artifactType, which is for other things than images. Some
+// tools drop it when they copy an index, which then has another digest.
+type untyped struct{ v1.Image }
+
+func (untyped) ArtifactType() (string, error) { return "", nil }
 
 // image is the image of one architecture: the root file system, if there is one, then program and licence.
 func (o options) image(architecture string) (v1.Image, error) {
@@ -176,10 +193,18 @@ func programName(file string) string {
 	return ""
 }
 
-// dropped reports whether the image does without the file: device nodes, which the runtime makes; documentation except
-// the licences; Python, which one program of xfsprogs uses that the agent does not run.
+// without are beginnings of names that the image does without: device nodes, which the runtime makes; caches and logs;
+// what differs with the machine that made the root file system; Python, which one program of xfsprogs uses that the
+// agent does not run, and the packages that it comes from.
+var without = []string{
+	"dev/", "var/cache/", "var/log/",
+	"etc/hostname", "etc/resolv.conf", "etc/apt/", "var/lib/apt/",
+	"usr/lib/python3", "usr/bin/py", "etc/python3", "var/lib/dpkg/status.d/python3", "var/lib/dpkg/status.d/libpython3",
+}
+
+// dropped reports whether the image does without the file. Of the documentation it keeps the licences.
 func dropped(name string) bool {
-	for _, prefix := range []string{"dev/", "var/cache/", "var/log/", "usr/lib/python3", "usr/bin/py"} {
+	for _, prefix := range without {
 		if strings.HasPrefix(name, prefix) {
 			return true
 		}

@@ -129,6 +129,43 @@ func TestAnImageHasTheProgramOfItsArchitecture(t *testing.T) {
 	}
 }
 
+func TestTheSBOMOfEachArchitectureIsAttachedToItsImage(t *testing.T) {
+	dir := t.TempDir()
+	for _, architecture := range []string{"amd64", "arm64"} {
+		write(t, filepath.Join(dir, architecture+".json"), `{"name":"of `+architecture+`"}`)
+	}
+	archive, err := pack(t, "--sbom", filepath.Join(dir, "ARCH.json"))
+	check(t, err)
+	files := entries(t, archive)
+	blob := func(digest v1.Hash) string { return files["blobs/"+digest.Algorithm+"/"+digest.Hex] }
+	read := func(text string) *v1.IndexManifest {
+		manifest, err := v1.ParseIndexManifest(strings.NewReader(text))
+		check(t, err)
+		return manifest
+	}
+	manifests := read(blob(read(files["index.json"]).Manifests[0].Digest)).Manifests
+	if len(manifests) != 4 {
+		t.Fatalf("%d manifests, want two of images and two of SBOMs", len(manifests))
+	}
+	for i, image := range manifests[:2] {
+		if image.ArtifactType != "" || manifests[2+i].ArtifactType != "" {
+			t.Error("a descriptor has an artifactType, which skopeo 1.9 drops, so that the index gets another digest")
+		}
+		attached := manifests[2+i]
+		if attached.Platform.Architecture != "unknown" || attached.Annotations[referenceDigest] != image.Digest.String() {
+			t.Errorf("%s: the manifest of its SBOM is for %v of %s", image.Digest, attached.Platform, attached.Annotations)
+		}
+		manifest, err := v1.ParseManifest(strings.NewReader(blob(attached.Digest)))
+		check(t, err)
+		text := blob(manifest.Layers[0].Digest)
+		for _, want := range []string{`"predicate":{"name":"of ` + image.Platform.Architecture, image.Digest.Hex, spdx} {
+			if !strings.Contains(text, want) {
+				t.Errorf("the statement of %s lacks %s: %s", image.Platform.Architecture, want, text)
+			}
+		}
+	}
+}
+
 func TestTheSameInputGivesTheSameBytes(t *testing.T) {
 	first, err := pack(t)
 	check(t, err)
@@ -154,14 +191,15 @@ func rootWith(t *testing.T, names ...string) string {
 }
 
 func TestARootFileSystemKeepsWhatItsProgramsRead(t *testing.T) {
-	root := rootWith(t, "./dev/null", "./sbin/blkid", "./lib/libblkid.so.1", "./usr/share/man/man8/blkid.8.gz",
-		"./usr/share/doc/util-linux/copyright")
+	root := rootWith(t, "./dev/null", "./etc/hostname", "./etc/resolv.conf", "./etc/apt/sources.list", "./sbin/blkid",
+		"./lib/libblkid.so.1", "./usr/share/man/man8/blkid.8.gz", "./usr/share/doc/util-linux/copyright",
+		"./usr/lib/python3/x.py", "./var/lib/dpkg/status.d/python3", "./var/lib/dpkg/status.d/util-linux")
 	archive, err := pack(t, "--root", root, "--needs", "blkid")
 	check(t, err)
 	found, _ := images(t, archive)
 	got := slices.Sorted(maps.Keys(read(t, mutate.Extract(found["amd64"]))))
 	want := []string{"lib/libblkid.so.1", "licenses/LICENSE", "sbin/blkid", "usr/local/bin/agent",
-		"usr/share/doc/util-linux/copyright"}
+		"usr/share/doc/util-linux/copyright", "var/lib/dpkg/status.d/util-linux"}
 	if !slices.Equal(got, want) {
 		t.Errorf("files %q, want %q", got, want)
 	}
@@ -202,6 +240,21 @@ func TestTheDockerfileFindsWhatItCopies(t *testing.T) {
 		for _, name := range strings.Fields(line[1]) {
 			if !slices.Contains(ignore, "!"+name) {
 				t.Errorf(".dockerignore leaves out %s, which the Dockerfile copies", name)
+			}
+		}
+	}
+}
+
+func TestEveryPackageIsPinnedForEachArchitecture(t *testing.T) {
+	for _, architecture := range []string{"amd64", "arm64"} {
+		pins := file(t, "hack/images/debian-"+architecture+".sha256")
+		if !regexp.MustCompile(`^# \d{8}T\d{6}Z\n`).MatchString(pins) {
+			t.Errorf("%s: the first line is no time of a snapshot", architecture)
+		}
+		for _, name := range strings.Fields(file(t, "hack/images/packages")) {
+			pin := `(?m)^[0-9a-f]{64}  ` + name + `_\S+_(` + architecture + `|all)\.deb$`
+			if !regexp.MustCompile(pin).MatchString(pins) {
+				t.Errorf("%s: no digest of package %s; make pin-packages writes them", architecture, name)
 			}
 		}
 	}

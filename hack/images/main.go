@@ -31,6 +31,8 @@ type options struct {
 	// binaries and roots are patterns of files in which ARCH is the architecture. No root: the program is alone.
 	binaries, roots string
 	architectures   []string
+	// sboms is a pattern of files with the SBOM of the image of each architecture, in SPDX. Empty: none is attached.
+	sboms string
 	// licence is the file with the text of the licence.
 	licence string
 	// needs are programs that the root file system must have.
@@ -81,6 +83,7 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&o.user, "user", "", "user that the program runs as")
 	flags.StringVar(&o.binaries, "binary", "", "file of the program, with ARCH for the architecture")
 	flags.StringVar(&o.roots, "root", "", "tar of the root file system, with ARCH for the architecture; empty for none")
+	flags.StringVar(&o.sboms, "sbom", "", "SBOM of the image, with ARCH for the architecture; empty for none")
 	flags.StringVar(&architectures, "architectures", "amd64,arm64", "architectures, separated by commas")
 	flags.StringVar(&o.licence, "licence", "LICENSE", "file with the licence")
 	flags.StringVar(&needs, "needs", "", "programs that the root file system must have, separated by commas")

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Copyright 2026 The Hawser Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Pushes images and chart of a release that make verify-release has accepted, and signs the images. What is in the
+# registry then has the digests that the provenance names. Pushing the same release again changes nothing.
+#
+#   hack/publish.sh VERSION DIR       HELM and COSIGN name the programs; skopeo must be there, and logged in
+#
+# The images go where the release says they are, the chart beside them, below charts/. COSIGN_KEY or COSIGN_KEYLESS=1 sign
+# as for hack/release.sh. PLAIN_HTTP=1 is for a registry on this machine without TLS.
+
+set -euo pipefail
+version=${1:?usage: publish.sh VERSION DIR}
+cd "${2:?the directory is missing}"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fail() {
+	printf 'publish: %s\n' "$*" >&2
+	exit 1
+}
+images=$(jq -er .predicate.buildDefinition.externalParameters.images hawser.intoto.json)
+
+copy=(skopeo copy --quiet --all --preserve-digests) inspect=(skopeo inspect --raw) push=("$HELM" push)
+sign=("$COSIGN" sign --yes)
+if [[ ${PLAIN_HTTP:-} ]]; then
+	copy+=(--dest-tls-verify=false) inspect+=(--tls-verify=false) push+=(--plain-http) sign+=(--allow-http-registry)
+fi
+if [[ ${COSIGN_KEY:-} ]]; then
+	printf '{"mediaType": "application/vnd.dev.sigstore.signingconfig.v0.2+json"}' >"$work/services.json"
+	printf '{"mediaType": "application/vnd.dev.sigstore.trustedroot+json;version=0.1"}' >"$work/roots.json"
+	sign+=(--key "$COSIGN_KEY" --signing-config "$work/services.json" --trusted-root "$work/roots.json")
+elif [[ -z ${COSIGN_KEYLESS:-} ]]; then
+	fail "neither COSIGN_KEY nor COSIGN_KEYLESS is set"
+fi
+
+for name in operator manager agent; do
+	image=$images/$name
+	digest=$(jq -er --arg image "$image" '.subject[] | select(.name == $image).digest.sha256' hawser.intoto.json)
+	"${copy[@]}" "oci-archive:images/${name}_$version.tar" "docker://$image:$version"
+	pushed=$("${inspect[@]}" "docker://$image:$version" | sha256sum | cut -d ' ' -f 1)
+	[[ $pushed == "$digest" ]] || fail "the registry has $image with sha256:$pushed, the provenance names sha256:$digest"
+	"${sign[@]}" "$image@sha256:$digest"
+	printf 'publish: %s:%s@sha256:%s\n' "$image" "$version" "$digest"
+done
+"${push[@]}" "hawser-${version#v}.tgz" "oci://$images/charts"
