@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Pushes images and chart of a release that make verify-release has accepted, and signs the images. What is in the
-# registry then has the digests that the provenance names. Pushing the same release again changes nothing.
+# registry then has the digests that the provenance names. Pushing a release again adds signatures, and nothing else.
 #
 #   hack/publish.sh VERSION DIR       HELM and COSIGN name the programs; skopeo must be there, and logged in
 #

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -23,7 +24,7 @@ func cosign(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(apiserver.Root(), ".cache", "tools", "cosign")
 	if _, err := os.Stat(file); err != nil {
-		t.Skip("LEFT OUT (of a short run: cosign takes minutes to build, make cosign does it)")
+		t.Skip("LEFT OUT of a short run (cosign takes minutes to build; make cosign does it)")
 	}
 	return file
 }
@@ -63,7 +64,7 @@ func TestASignedReleaseIsAcceptedAndATamperedOneRefused(t *testing.T) {
 	const unproven = "not so: the provenance"
 	foreignKey := " && " + cosign(t) + " sign-blob --yes --use-signing-config=false --tlog-upload=false" +
 		" --bundle SHA256SUMS.sigstore.json SHA256SUMS --key " + filepath.Join(dir, "foreign.key")
-	ownKey := strings.ReplaceAll(foreignKey, "foreign.key", "own.key")
+	signedAgain := sums + strings.ReplaceAll(foreignKey, "foreign.key", "own.key")
 	for name, c := range map[string]struct{ tamper, want string }{
 		"a file is changed":                     {"echo >>hawser-alerts.yaml", unlisted},
 		"a file is added":                       {"touch more", unlisted},
@@ -71,13 +72,13 @@ func TestASignedReleaseIsAcceptedAndATamperedOneRefused(t *testing.T) {
 		"a file and its checksum are changed":   {"echo >>hawser-alerts.yaml" + sums, unsigned},
 		"the signature is missing":              {"rm SHA256SUMS.sigstore.json", unsigned},
 		"another key has signed":                {"true" + foreignKey, unsigned},
-		"a byte of the signature is changed":    {`sed -i -E 's/("signature":"....)./\1_/' SHA256SUMS.sigstore.json`, unsigned},
-		"the provenance is of something else":   {"sed -i s/hawser-alerts/other/ hawser.intoto.json" + sums + ownKey, unproven},
-		"the provenance is of another commit":   {"sed -i s/0123456789/1123456789/ hawser.intoto.json" + sums + ownKey, unproven},
-		"the provenance is of another version":  {"sed -i s/v0.1.0/v0.1.1/ hawser.intoto.json" + sums + ownKey, unproven},
-		"the provenance lacks a file":           {"touch more" + sums + ownKey, unproven},
-		"the provenance is of another form":     {"sed -i s,slsa.dev/provenance/v1,x, hawser.intoto.json" + sums + ownKey, unproven},
-		"the provenance is not there, by a key": {"rm hawser.intoto.json" + sums + ownKey, unproven},
+		"the signature is changed":              {"sed -i 's/signature\":\"./&_/' SHA256SUMS.sigstore.json", unsigned},
+		"the provenance is of something else":   {"sed -i s/hawser-alerts/other/ hawser.intoto.json" + signedAgain, unproven},
+		"the commit is another one":             {"sed -i s/0123456789/1123456789/ *.intoto.json" + signedAgain, unproven},
+		"the provenance is of another version":  {"sed -i s/v0.1.0/v0.1.1/ hawser.intoto.json" + signedAgain, unproven},
+		"the provenance lacks a file":           {"touch more" + signedAgain, unproven},
+		"the provenance has another form":       {"sed -i s,slsa.dev,x, hawser.intoto.json" + signedAgain, unproven},
+		"the provenance is not there, by a key": {"rm hawser.intoto.json" + signedAgain, unproven},
 	} {
 		t.Run(name, func(t *testing.T) {
 			copied := t.TempDir()
@@ -87,5 +88,27 @@ func TestASignedReleaseIsAcceptedAndATamperedOneRefused(t *testing.T) {
 				t.Errorf("want it refused with %q; error %v, it printed:\n%s", c.want, err, out)
 			}
 		})
+	}
+}
+
+func TestTheWorkflowCallsWhatIsThere(t *testing.T) {
+	read := func(name string) string {
+		data, err := os.ReadFile(filepath.Join(apiserver.Root(), name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	workflow, makefile := read(".github/workflows/release.yaml"), read("Makefile")
+	called := regexp.MustCompile(`\bmake ([a-z-]+)|\b(hack/[a-z-]+\.sh)`).FindAllStringSubmatch(workflow, -1)
+	if len(called) < 3 {
+		t.Errorf("the workflow calls %q, want make release, make verify-release and hack/publish.sh", called)
+	}
+	for _, call := range called {
+		if target, script := call[1], call[2]; script != "" {
+			read(script)
+		} else if !strings.Contains(makefile, "\n"+target+":") {
+			t.Errorf("the Makefile lacks the target %s", target)
+		}
 	}
 }
