@@ -197,7 +197,7 @@ test: packages
 endif
 
 .PHONY: test-long
-test-long: packages control-plane $(HUGO) ## Run what takes long: all explorations, 1,000 seeds of the simulation, outages of the API server, and the commands of the documentation.
+test-long: packages control-plane $(HELM) $(HUGO) ## Run what takes long: all explorations, 1,000 seeds of the simulation, outages of the API server, the commands of the documentation, and what is cheap to build of a release.
 	KUBEBUILDER_ASSETS="$(ASSETS)" hack/test.sh --long
 
 .PHONY: test-race

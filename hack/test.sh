@@ -8,7 +8,7 @@
 #
 #   hack/test.sh [PACKAGE ...]         default: every package; of the explorations and the simulation a part
 #   hack/test.sh --long                the explorations and the simulation in full, outages of the API server, every error
-#                                      code of a driver, and the commands of the documentation
+#                                      code of a driver, the commands of the documentation, and the release
 #   hack/test.sh --race                the race detector in the programs as a whole
 #   hack/test.sh --kubernetes 1.35     the packages that start an API server, with that of .cache/bin-1.35
 set -uo pipefail
@@ -76,7 +76,7 @@ compute() {
 plain='/(api|config|hack)(/|$)|/internal/(cli|explain|operator|relocate|status)(/|$)|/cmd/(kubectl-hawser|operator)$'
 plain+='|/internal/(machine|agent/(plan|podstats))$'
 plain+='|/internal/controller/(attachment/decision|cached|claim|intent|nodehealth|resolve|secretaccess|volume)$'
-plain+='|/test/(alerts|bundle|docs|csiloop/(ledger|loopdev|store)|gitops|images|kubelet|monitoring|parity|release)(/|$)'
+plain+='|/test/(alerts|bundle|docs|csiloop/(ledger|loopdev|store)|gitops|images|kubelet|monitoring|parity)(/|$)'
 # The programs as a whole. They take longest and wait much, so they run beside the others, without the race detector,
 # which test/e2e, the simulation and the soak have in these programs.
 whole=(./internal/agent ./test/manager)
@@ -87,7 +87,7 @@ packages() {
 	local failed=0 test listed plainly raced running=()
 	run "$top" "${whole[@]}" &
 	running+=($!)
-	listed=$(cd "$top" && go list ./... | grep -v -E '/test/(docs|e2e|manager|simulation)$|/internal/(handshake|agent)$')
+	listed=$(cd "$top" && go list ./... | grep -v -E '/test/(docs|e2e|manager|release|simulation)$|/internal/(handshake|agent)$')
 	mapfile -t plainly < <(grep -E "$plain" <<<"$listed")
 	mapfile -t raced < <(grep -v -E "$plain" <<<"$listed")
 	run "$top" "${plainly[@]}" &
@@ -120,7 +120,7 @@ tests() {
 		# Ten times slower than without it. Other worlds have fewer kinds of trouble, or hundreds of intents.
 		run "$top" -timeout 1h -race -run '^TestSimulation$' ./test/simulation &
 		running+=($!)
-		run "$top" ./test/docs &
+		run "$top" ./test/docs ./test/release &
 		running+=($!)
 	elif [[ $race ]]; then
 		run "$top" -race "${whole[@]}"
