@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/clock"
@@ -31,6 +32,7 @@ import (
 	"github.com/hawser-io/hawser/internal/install"
 	shared "github.com/hawser-io/hawser/internal/metrics"
 	"github.com/hawser-io/hawser/internal/metrics/endpoint"
+	"github.com/hawser-io/hawser/internal/observe"
 )
 
 type options struct {
@@ -44,11 +46,15 @@ type options struct {
 	forgetGone    time.Duration
 	releaseTaints []string
 	leaderElectNS string
+	observe       bool
 	// withdrawn flags that were given.
 	withdrawn []string
 }
 
 func (o *options) addFlags(flags *flag.FlagSet) {
+	flags.BoolVar(&o.observe, "observe", false,
+		"attach nothing, and only examine the cluster: what kubectl hawser doctor finds becomes metrics. It needs the role of "+
+			"config/observe and neither agents nor Hawser's kinds; the flags about attaching have no effect")
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "elect one of several managers as the leader through a Lease")
 	flags.StringVar(&o.leaderElectNS, "leader-elect-namespace", install.Namespace(),
 		"namespace of that Lease")
@@ -94,6 +100,9 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
+	if o.observe {
+		return observed(ctx, mgr)
+	}
 	if err := metrics.Register(ctx, mgr, ctrlmetrics.Registry); err != nil {
 		return fmt.Errorf("registering metrics: %w", err)
 	}
@@ -114,6 +123,29 @@ func run(ctx context.Context, o options) error {
 	}
 	if err := mgr.Start(ctx); err != nil {
 		return fmt.Errorf("running: %w", err)
+	}
+	return nil
+}
+
+// observed examines the cluster until ctx ends.
+func observed(ctx context.Context, mgr manager.Manager) error {
+	observer, err := observe.New(mgr.GetConfig())
+	if err != nil {
+		return err
+	}
+	for _, collector := range []prometheus.Collector{observer, shared.BuildInfo("observer")} {
+		if err := ctrlmetrics.Registry.Register(collector); err != nil {
+			return fmt.Errorf("registering metrics: %w", err)
+		}
+	}
+	for _, err := range []error{mgr.Add(observer), mgr.AddHealthzCheck("ping", healthz.Ping),
+		mgr.AddReadyzCheck("examined", observer.Ready)} {
+		if err != nil {
+			return fmt.Errorf("setting up the observer: %w", err)
+		}
+	}
+	if err := mgr.Start(ctx); err != nil {
+		return fmt.Errorf("observing: %w", err)
 	}
 	return nil
 }

@@ -27,6 +27,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/explain/facts"
+	"github.com/hawser-io/hawser/internal/explain/server"
 	"github.com/hawser-io/hawser/internal/version"
 )
 
@@ -195,11 +196,11 @@ func blank(values map[string]string) {
 
 // logs adds the logs of Hawser's own pods.
 func (b *bundle) logs(ctx context.Context, g *facts.Gatherer) {
-	r, ok := g.Reader.(*reader)
+	r, ok := g.Reader.(*server.Reader)
 	if !ok {
 		return
 	}
-	pods, err := r.clientset.CoreV1().Pods(b.system).List(ctx, listOptions())
+	pods, err := r.Clientset.CoreV1().Pods(b.system).List(ctx, listOptions())
 	if err != nil {
 		b.note("logs", err)
 		return
@@ -212,7 +213,7 @@ func (b *bundle) logs(ctx context.Context, g *facts.Gatherer) {
 		for _, container := range pods.Items[i].Spec.Containers {
 			name := "logs/" + pods.Items[i].Name + "/" + container.Name + ".log"
 			lines := int64(logLines)
-			text, err := r.clientset.CoreV1().Pods(b.system).GetLogs(pods.Items[i].Name,
+			text, err := r.Clientset.CoreV1().Pods(b.system).GetLogs(pods.Items[i].Name,
 				&corev1.PodLogOptions{Container: container.Name, TailLines: &lines}).Do(ctx).Raw()
 			if err == nil {
 				err = b.add(name, text)

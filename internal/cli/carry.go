@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/hawser-io/hawser/internal/explain/facts"
+	"github.com/hawser-io/hawser/internal/explain/server"
 	"github.com/hawser-io/hawser/internal/relocate"
 )
 
@@ -54,7 +55,7 @@ func (o *options) carrying(c *carryOptions, name string, plan planning) func(*co
 			if err != nil {
 				return err
 			}
-			writer, gatherer = g.Reader.(*reader), g
+			writer, gatherer = g.Reader.(*server.Reader), g
 			return tryCreate(ctx, writer, made)
 		})
 		if err != nil {

@@ -24,6 +24,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/explain/facts"
+	"github.com/hawser-io/hawser/internal/explain/server"
 )
 
 // fileObject is one object of a file; object is nil if its kind is not analysed.
@@ -55,7 +56,7 @@ func readFile(name string, stdin io.Reader, namespace string) ([]fileObject, err
 		defer func() { _ = file.Close() }()
 		in = file
 	}
-	decoder := serializer.NewCodecFactory(newScheme(), serializer.EnableStrict).UniversalDeserializer()
+	decoder := serializer.NewCodecFactory(server.NewScheme(), serializer.EnableStrict).UniversalDeserializer()
 	documents := yaml.NewYAMLReader(bufio.NewReader(in))
 	var objects []fileObject
 	for {

@@ -32,6 +32,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/explain/facts"
+	"github.com/hawser-io/hawser/internal/explain/server"
 )
 
 // fixture is a broken situation: objects, and the subject that is asked about. testdata/why has one in each file. Its
@@ -110,7 +111,7 @@ func readFixture(t *testing.T, path string, now time.Time) fixture {
 
 // strict decodes fixtures. It is made once, because that is slow.
 var strict = sync.OnceValue(func() k8sruntime.Decoder {
-	return serializer.NewCodecFactory(newScheme(), serializer.EnableStrict).UniversalDeserializer()
+	return serializer.NewCodecFactory(server.NewScheme(), serializer.EnableStrict).UniversalDeserializer()
 })
 
 func decodeObject(t *testing.T, document string) client.Object {
@@ -160,7 +161,7 @@ func newFakeReader(t *testing.T, f fixture) facts.Reader {
 		}
 		objects = append(objects, object)
 	}
-	c := fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(objects...).
+	c := fake.NewClientBuilder().WithScheme(server.NewScheme()).WithObjects(objects...).
 		WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string {
 			return []string{string(o.(*corev1.Event).InvolvedObject.UID)}
 		}).

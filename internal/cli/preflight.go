@@ -20,6 +20,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/doctor"
 	"github.com/hawser-io/hawser/internal/explain/facts"
+	"github.com/hawser-io/hawser/internal/explain/server"
 	"github.com/hawser-io/hawser/internal/preflight"
 	"github.com/hawser-io/hawser/internal/preflight/read"
 )
@@ -47,7 +48,7 @@ type preflightDocument struct {
 }
 
 func (o *options) preflight(ctx context.Context, g *facts.Gatherer, _ []string) (*result, error) {
-	r, ok := g.Reader.(*reader)
+	r, ok := g.Reader.(*server.Reader)
 	if !ok {
 		return nil, errors.New("preflight reads from an API server only")
 	}
@@ -55,7 +56,7 @@ func (o *options) preflight(ctx context.Context, g *facts.Gatherer, _ []string) 
 		g.Progress("the cluster")
 	}
 	// It is where Hawser is to be installed, so there is nothing to find.
-	f, err := read.Cluster(ctx, r, r.clientset, cmp.Or(g.System, volumesv1alpha1.InstallNamespace))
+	f, err := read.Cluster(ctx, r, r.Clientset, cmp.Or(g.System, volumesv1alpha1.InstallNamespace))
 	if f == nil {
 		return nil, err
 	}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/hawser-io/hawser/internal/explain/facts"
+	"github.com/hawser-io/hawser/internal/explain/server"
 )
 
 // result is what a command reports.
@@ -81,7 +82,7 @@ func (o *options) show(r *result) error {
 // namesOf prepares references for the printer of names: each once, with the group of its kind.
 func namesOf(refs []facts.Ref) []metav1.PartialObjectMetadata {
 	groups := map[string]schema.GroupVersionKind{}
-	for gvk := range newScheme().AllKnownTypes() {
+	for gvk := range server.NewScheme().AllKnownTypes() {
 		groups[gvk.Kind] = gvk
 	}
 	var names []metav1.PartialObjectMetadata

@@ -22,6 +22,7 @@ import (
 
 	"github.com/hawser-io/hawser/internal/cli/format"
 	"github.com/hawser-io/hawser/internal/explain/facts"
+	"github.com/hawser-io/hawser/internal/explain/server"
 	"github.com/hawser-io/hawser/internal/version"
 )
 
@@ -58,7 +59,7 @@ func NewCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	o := &options{IOStreams: streams, flags: genericclioptions.NewConfigFlags(true), formats: format.New(),
 		now: time.Now}
 	root := &cobra.Command{
-		Use:   "kubectl-hawser",
+		Use:   program,
 		Short: "Explains why a volume is not there",
 		Long: "Explains why a volume is not there: what is waited for, since when, what must act, and the command to\n" +
 			"run. It finds what is wrong in a whole cluster, or in the way of an installation, and moves\n" +
@@ -118,6 +119,9 @@ func (o *options) wide() bool { return o.output == "wide" }
 // unconfigured is the server that client-go assumes where nothing names one.
 const unconfigured = "localhost:8080"
 
+// program is how audit logs name the plugin.
+const program = "kubectl-hawser"
+
 var errNoCluster = errors.New("no cluster is configured: set KUBECONFIG, or use --kubeconfig or --server")
 
 // gatherer connects to the cluster.
@@ -129,11 +133,11 @@ func (o *options) gatherer() (*facts.Gatherer, error) {
 	if *o.flags.APIServer == "" && strings.TrimPrefix(config.Host, "http://") == unconfigured {
 		return nil, errNoCluster
 	}
-	r, err := newReader(config)
+	r, err := server.New(config, program)
 	if err != nil {
 		return nil, err
 	}
-	return &facts.Gatherer{Reader: r, System: o.system, Now: r.clock.Now, Progress: o.progress()}, nil
+	return &facts.Gatherer{Reader: r, System: o.system, Now: r.Clock.Now, Progress: o.progress()}, nil
 }
 
 // namespace is that of the flags or of the kubeconfig.

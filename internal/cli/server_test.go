@@ -29,6 +29,7 @@ import (
 	"github.com/hawser-io/hawser/internal/explain"
 	"github.com/hawser-io/hawser/internal/explain/catalog"
 	"github.com/hawser-io/hawser/internal/explain/facts"
+	"github.com/hawser-io/hawser/internal/explain/server"
 	"github.com/hawser-io/hawser/test/apiserver"
 )
 
@@ -61,12 +62,12 @@ func TestTheSameCausesAreFoundOnARealAPIServer(t *testing.T) {
 		t.Run(f.name, func(t *testing.T) {
 			config, c := apiserver.Borrow(t)
 			f.create(t, c)
-			r, err := newReader(config)
+			r, err := server.New(config, program)
 			if err != nil {
 				t.Fatal(err)
 			}
-			server := installedAs{r, f.installed}
-			got, want := explainFixture(t, f, server, later), explainFixture(t, f, newFakeReader(t, f), later)
+			real := installedAs{r, f.installed}
+			got, want := explainFixture(t, f, real, later), explainFixture(t, f, newFakeReader(t, f), later)
 			if !slices.Equal(codes(got), codes(want)) {
 				t.Errorf("%s on a real API server finds %v, want %v as in testdata/why/%s.txt; the report:\n%s",
 					strings.Join(f.args, " "), codes(got), codes(want), f.name, text(got, false, false))
@@ -321,15 +322,15 @@ func TestTheClockOfTheUsersMachineDoesNotDecideWhetherAnAgentIsAlive(t *testing.
 	}
 	config, _ := apiserver.Borrow(t)
 	for _, off := range []time.Duration{-time.Hour, -51 * time.Second, 51 * time.Second, time.Hour} {
-		r, err := newReader(config)
+		r, err := server.New(config, program)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.clock.local = func() time.Time { return time.Now().Add(off) }
+		r.Clock.Local = func() time.Time { return time.Now().Add(off) }
 		if _, err := r.Installed(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if wrong := time.Until(r.clock.Now()).Abs(); wrong > 5*time.Second {
+		if wrong := time.Until(r.Clock.Now()).Abs(); wrong > 5*time.Second {
 			t.Errorf("time of the API server on a machine that is off by %s: wrong by %s, want a second or so", off, wrong)
 		}
 	}

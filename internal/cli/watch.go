@@ -15,6 +15,7 @@ import (
 
 	"github.com/hawser-io/hawser/internal/explain/facts"
 	"github.com/hawser-io/hawser/internal/explain/live"
+	"github.com/hawser-io/hawser/internal/explain/server"
 )
 
 // coalesced is how long changes are collected before the report is made again.
@@ -62,7 +63,7 @@ func (o *options) follow(cmd *cobra.Command, run reporting, args []string) error
 		return err
 	}
 	f.g.Progress = nil
-	base := f.g.Reader.(*reader)
+	base := f.g.Reader.(*server.Reader)
 	f.live = live.New(ctx, base, base, func(what string, err error) {
 		_, _ = fmt.Fprintf(o.ErrOut, "kubectl hawser: changes of %s do not show: %v\n", what, err)
 	})
@@ -79,21 +80,8 @@ func (o *options) follow(cmd *cobra.Command, run reporting, args []string) error
 // loop reports after changes, and after some time without any.
 func (f *following) loop(ctx context.Context) error {
 	for {
-		old := time.NewTimer(aged)
-		select {
-		case <-ctx.Done():
-			old.Stop()
+		if f.live.Wait(ctx, aged, coalesced) != nil {
 			return f.end(ctx)
-		case <-f.live.Changed():
-			old.Stop()
-		case <-old.C:
-		}
-		collect := time.NewTimer(coalesced)
-		select {
-		case <-ctx.Done():
-			collect.Stop()
-			return f.end(ctx)
-		case <-collect.C:
 		}
 		if err := f.report(ctx); err != nil && ctx.Err() == nil {
 			// The subject may come back, and what could not be read in time is read at its next change.

@@ -16,7 +16,7 @@ import (
 func BuildInfo(component string) prometheus.Collector {
 	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "hawser_build_info",
-		Help: "1, with the version of the program. component is manager, agent or operator.",
+		Help: "1, with the version of the program. component is manager, agent, operator or observer.",
 	}, []string{"component", "version"})
 	info.WithLabelValues(component, version.Version).Set(1)
 	return info

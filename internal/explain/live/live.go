@@ -15,6 +15,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"time"
 
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -62,13 +63,31 @@ func New(ctx context.Context, base facts.Reader, c client.WithWatch, refused fun
 		followed: map[string]*use{}}
 }
 
-// Changed receives after something has changed.
-func (r *Reader) Changed() <-chan struct{} { return r.changed }
-
 func (r *Reader) change() {
 	select {
 	case r.changed <- struct{}{}:
 	default: // a change is announced already
+	}
+}
+
+// Wait until something has changed, or the report has the age without a change, and then for further changes, which are
+// collected for a while. It fails if the context ends.
+func (r *Reader) Wait(ctx context.Context, age, collect time.Duration) error {
+	old := time.NewTimer(age)
+	defer old.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-r.changed:
+	case <-old.C:
+	}
+	more := time.NewTimer(collect)
+	defer more.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-more.C:
+		return nil
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/policy"
 	"github.com/hawser-io/hawser/internal/driver/csi"
 	"github.com/hawser-io/hawser/internal/metrics"
+	"github.com/hawser-io/hawser/internal/observe"
 	"github.com/hawser-io/hawser/internal/operator/rollout"
 )
 
@@ -49,8 +50,12 @@ func Agent() ([]Metric, error) {
 // Operator lists the operator's metrics.
 func Operator() ([]Metric, error) { return Of(&rollout.Metrics{}, metrics.BuildInfo("operator")) }
 
+// Observer lists the metrics of the manager with --observe.
+func Observer() ([]Metric, error) { return Of(&observe.Observer{}, metrics.BuildInfo("observer")) }
+
 // Programs have their lists of metrics by name.
-var Programs = map[string]func() ([]Metric, error){"manager": Manager, "agent": Agent, "operator": Operator}
+var Programs = map[string]func() ([]Metric, error){"manager": Manager, "agent": Agent, "operator": Operator,
+	"observer": Observer}
 
 // Of lists what collectors describe, by name.
 func Of(collectors ...prometheus.Collector) ([]Metric, error) {

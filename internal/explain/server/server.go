@@ -3,7 +3,8 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-package cli
+// Package server reads from an API server what reports are made of.
+package server
 
 import (
 	"context"
@@ -37,8 +38,8 @@ import (
 	"github.com/hawser-io/hawser/internal/version"
 )
 
-// newScheme knows the kinds that the commands read.
-func newScheme() *k8sruntime.Scheme {
+// NewScheme knows the kinds that reports read.
+func NewScheme() *k8sruntime.Scheme {
 	scheme := k8sruntime.NewScheme()
 	// Both only fail if two types have one name, which a test would show.
 	_ = clientgoscheme.AddToScheme(scheme)
@@ -74,30 +75,28 @@ func newMapper() meta.RESTMapper {
 	return mapper
 }
 
-// reader reads from an API server.
-type reader struct {
+// Reader reads from an API server.
+type Reader struct {
 	client.WithWatch
-	clientset kubernetes.Interface
-	clock     *serverClock
+	Clientset kubernetes.Interface
+	Clock     *Clock
 }
 
-// userAgent names the plugin and its version in audit logs.
-func userAgent() string {
-	return fmt.Sprintf("kubectl-hawser/%s (%s/%s)", version.Version, runtime.GOOS, runtime.GOARCH)
-}
+var _ facts.Reader = (*Reader)(nil)
 
-func newReader(config *rest.Config) (*reader, error) {
+// New returns a Reader. The program and its version are in audit logs.
+func New(config *rest.Config, program string) (*Reader, error) {
 	config = rest.CopyConfig(config)
-	config.UserAgent = userAgent()
-	config.QPS = -1 // each command sends few requests
+	config.UserAgent = fmt.Sprintf("%s/%s (%s/%s)", program, version.Version, runtime.GOOS, runtime.GOARCH)
+	config.QPS = -1 // a report sends few requests
 	config.WarningHandler = rest.NoWarnings{}
-	clock := &serverClock{local: time.Now}
+	clock := &Clock{Local: time.Now}
 	config.Wrap(clock.listenTo)
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("preparing the connection to the cluster: %w", err)
 	}
-	c, err := client.NewWithWatch(config, client.Options{HTTPClient: httpClient, Scheme: newScheme(), Mapper: newMapper()})
+	c, err := client.NewWithWatch(config, client.Options{HTTPClient: httpClient, Scheme: NewScheme(), Mapper: newMapper()})
 	if err != nil {
 		return nil, fmt.Errorf("preparing the connection to the cluster: %w", err)
 	}
@@ -105,13 +104,13 @@ func newReader(config *rest.Config) (*reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("preparing the connection to the cluster: %w", err)
 	}
-	return &reader{c, clientset, clock}, nil
+	return &Reader{c, clientset, clock}, nil
 }
 
 // Installed asks for the group of Hawser's kinds, which every user may. Where discovery is closed to the user, the
 // reads themselves show what is there.
-func (r *reader) Installed(ctx context.Context) (bool, error) {
-	err := r.clientset.StorageV1().RESTClient().Get().AbsPath("/apis", volumesv1alpha1.GroupVersion.Group).Do(ctx).Error()
+func (r *Reader) Installed(ctx context.Context) (bool, error) {
+	err := r.Clientset.StorageV1().RESTClient().Get().AbsPath("/apis", volumesv1alpha1.GroupVersion.Group).Do(ctx).Error()
 	switch {
 	case apierrors.IsNotFound(err):
 		return false, nil
@@ -124,8 +123,8 @@ func (r *reader) Installed(ctx context.Context) (bool, error) {
 
 // Attachments reads all VolumeAttachments as the table that kubectl prints: ten thousand of them are a megabyte, and
 // the API server cannot select those of a volume.
-func (r *reader) Attachments(ctx context.Context) ([]facts.Attachment, error) {
-	raw, err := r.clientset.StorageV1().RESTClient().Get().Resource("volumeattachments").
+func (r *Reader) Attachments(ctx context.Context) ([]facts.Attachment, error) {
+	raw, err := r.Clientset.StorageV1().RESTClient().Get().Resource("volumeattachments").
 		SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").Param("includeObject", "None").
 		Param("resourceVersion", "0").Do(ctx).Raw()
 	if err != nil {
@@ -153,25 +152,25 @@ func column(table *metav1.Table, name string) int {
 	return slices.IndexFunc(table.ColumnDefinitions, func(c metav1.TableColumnDefinition) bool { return c.Name == name })
 }
 
-// serverClock is the clock of the API server, to a second or so, as its answers show it. That of the user's machine may
+// Clock is the clock of the API server, to a second or so, as its answers show it. That of the user's machine may
 // be off, and would make living agents dead.
-type serverClock struct {
-	local func() time.Time
+type Clock struct {
+	Local func() time.Time
 	// ahead of the local clock, in nanoseconds; zero before the first answer.
 	ahead atomic.Int64
 }
 
 // Now is the local time before the first answer.
-func (c *serverClock) Now() time.Time { return c.local().Add(time.Duration(c.ahead.Load())) }
+func (c *Clock) Now() time.Time { return c.Local().Add(time.Duration(c.ahead.Load())) }
 
 // listenTo reads the date of each answer.
-func (c *serverClock) listenTo(next http.RoundTripper) http.RoundTripper {
+func (c *Clock) listenTo(next http.RoundTripper) http.RoundTripper {
 	return &dated{RoundTripper: next, clock: c}
 }
 
 type dated struct {
 	http.RoundTripper
-	clock *serverClock
+	clock *Clock
 }
 
 var _ utilnet.RoundTripperWrapper = &dated{}
@@ -184,7 +183,7 @@ func (d *dated) RoundTrip(request *http.Request) (*http.Response, error) {
 		return response, err
 	}
 	if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
-		d.clock.ahead.Store(int64(date.Sub(d.clock.local())))
+		d.clock.ahead.Store(int64(date.Sub(d.clock.Local())))
 	}
 	return response, nil
 }
