@@ -55,8 +55,8 @@ func TestWhatDoctorFindsBecomesMetricsAsItComesAndGoes(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	// until waits for an examination after which the series of a metric are as wanted.
-	until := func(metric string, want ...string) {
+	// until waits for an examination after which the findings are as wanted.
+	until := func(want ...string) {
 		t.Helper()
 		text := ""
 		if len(want) > 0 {
@@ -67,14 +67,14 @@ func TestWhatDoctorFindsBecomesMetricsAsItComesAndGoes(t *testing.T) {
 			select {
 			case <-examined:
 			case <-late:
-				t.Fatalf("metrics: %v", testutil.CollectAndCompare(o, strings.NewReader(text), metric))
+				t.Fatalf("metrics: %v", testutil.CollectAndCompare(o, strings.NewReader(text), "hawser_findings"))
 			}
-			if testutil.CollectAndCompare(o, strings.NewReader(text), metric) == nil {
+			if testutil.CollectAndCompare(o, strings.NewReader(text), "hawser_findings") == nil {
 				return
 			}
 		}
 	}
-	until("hawser_findings")
+	until()
 	if err := o.Ready(nil); err != nil {
 		t.Error(err)
 	}
@@ -83,12 +83,14 @@ func TestWhatDoctorFindsBecomesMetricsAsItComesAndGoes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	until("hawser_findings", `hawser_findings{code="HWS931",reason="VolumeHandleShared",severity="Notice"} 2`)
+	until(`hawser_findings{code="HWS931",reason="VolumeHandleShared",severity="Notice"} 2`)
 	if err := c.Delete(t.Context(), persistent("two")); err != nil {
 		t.Fatal(err)
 	}
-	until("hawser_findings")
-	until("hawser_observer_unread")
+	until()
+	if n := testutil.CollectAndCount(o, "hawser_observer_unread"); n > 0 {
+		t.Errorf("%d kinds could not be read, want the rights to all", n)
+	}
 }
 
 const help = "Objects that have a finding of kubectl hawser doctor, by its code. No series of what is not found."
