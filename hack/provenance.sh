@@ -21,7 +21,8 @@ repository=https://github.com/hawser-io/hawser
 # subjects prints digests and names as sha256sum does: those of all files, and those by which registries have the images.
 subjects() {
 	local archive name
-	(cd "$dir" && find . -type f ! -name 'SHA256SUMS*' ! -name hawser.intoto.json -printf '%P\n' | sort | xargs sha256sum)
+	(cd "$dir" && find . -type f ! -path ./SHA256SUMS ! -path ./SHA256SUMS.sigstore.json ! -path ./hawser.intoto.json \
+		-printf '%P\n' | sort | xargs sha256sum)
 	for archive in "$dir"/images/*_"$version".tar; do
 		[[ -f $archive ]] || continue
 		name=$(basename "$archive" "_$version.tar")
@@ -39,10 +40,13 @@ materials() {
 }
 
 write() {
+	local subjects materials
+	subjects=$(subjects) # a failure within the arguments of jq would be passed over
+	materials=$(materials)
 	jq -n --arg version "$version" --arg images "$images" --arg repository "$repository" --arg go "$(go env GOVERSION)" \
 		--arg commit "${COMMIT:?the commit is missing}" --arg epoch "${SOURCE_DATE_EPOCH:?the time is missing}" \
 		--arg builder "${BUILDER:-$repository/blob/main/hack/release.sh}" \
-		--arg subjects "$(subjects)" --arg materials "$(materials)" '
+		--arg subjects "$subjects" --arg materials "$materials" '
 		def lines: split("\n") | map(select(. != "") | split("  ") | {digest: {sha256: .[0]}, name: .[1]});
 		def package: .name | capture("^(?<name>[^_]+)_(?<version>[^_]+)_(?<arch>[^_]+)\\.deb$")
 			| "pkg:deb/debian/\(.name)@\(.version | gsub("[+]"; "%2B"))?arch=\(.arch)";

@@ -12,6 +12,7 @@
 
 set -euo pipefail
 version=${1:?usage: publish.sh VERSION DIR}
+source "$(dirname "${BASH_SOURCE[0]}")/signing.sh"
 cd "${2:?the directory is missing}"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -23,21 +24,30 @@ fail() {
 images=$(jq -er .predicate.buildDefinition.externalParameters.images hawser.intoto.json)
 
 copy=(skopeo copy --quiet --all --preserve-digests) inspect=(skopeo inspect --raw) push=("$HELM" push)
-sign=("$COSIGN" sign --yes)
+signing_options "$work" || fail "neither COSIGN_KEY nor COSIGN_KEYLESS is set"
+sign=("$COSIGN" sign "${signing[@]}")
 if [[ ${PLAIN_HTTP:-} ]]; then
 	copy+=(--dest-tls-verify=false) inspect+=(--tls-verify=false) push+=(--plain-http) sign+=(--allow-http-registry)
 fi
-if [[ ${COSIGN_KEY:-} ]]; then
-	printf '{"mediaType": "application/vnd.dev.sigstore.signingconfig.v0.2+json"}' >"$work/services.json"
-	printf '{"mediaType": "application/vnd.dev.sigstore.trustedroot+json;version=0.1"}' >"$work/roots.json"
-	sign+=(--key "$COSIGN_KEY" --signing-config "$work/services.json" --trusted-root "$work/roots.json")
-elif [[ -z ${COSIGN_KEYLESS:-} ]]; then
-	fail "neither COSIGN_KEY nor COSIGN_KEYLESS is set"
-fi
 
+# Everything is compared before anything is pushed: with the checksums, with the provenance, and with what the registry
+# has, if it answers: a version that is out is not replaced by another one.
+sha256sum --check --strict --quiet SHA256SUMS
+declare -A digests
 for name in operator manager agent; do
 	image=$images/$name
 	digest=$(jq -er --arg image "$image" '.subject[] | select(.name == $image).digest.sha256' hawser.intoto.json)
+	archived=$(tar -xOf "images/${name}_$version.tar" index.json | jq -er '.manifests[0].digest')
+	[[ $archived == "sha256:$digest" ]] || fail "the archive has $image with $archived, the provenance names sha256:$digest"
+	if "${inspect[@]}" "docker://$image:$version" >"$work/there" 2>/dev/null; then
+		there=$(sha256sum <"$work/there" | cut -d ' ' -f 1)
+		[[ $there == "$digest" ]] || fail "the registry has another $image:$version, sha256:$there"
+	fi
+	digests[$name]=$digest
+done
+
+for name in operator manager agent; do
+	image=$images/$name digest=${digests[$name]}
 	"${copy[@]}" "oci-archive:images/${name}_$version.tar" "docker://$image:$version"
 	pushed=$("${inspect[@]}" "docker://$image:$version" | sha256sum | cut -d ' ' -f 1)
 	[[ $pushed == "$digest" ]] || fail "the registry has $image with sha256:$pushed, the provenance names sha256:$digest"

@@ -26,6 +26,8 @@
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=hack/signing.sh
+source hack/signing.sh
 export LC_ALL=C
 
 version=${1:?usage: release.sh VERSION IMAGES DIR}
@@ -151,7 +153,7 @@ olm() {
 }
 
 checksums() {
-	(cd "$output" && find . -type f ! -name 'SHA256SUMS*' -printf '%P\n' | sort | xargs sha256sum >"$work/sums")
+	(cd "$output" && find . -type f ! -path ./SHA256SUMS ! -path ./SHA256SUMS.sigstore.json -printf '%P\n' | sort | xargs sha256sum >"$work/sums")
 	mv "$work/sums" "$output/SHA256SUMS"
 }
 
@@ -172,19 +174,13 @@ provenance() {
 	mv "$work/provenance" "$output/hawser.intoto.json"
 }
 
-# The checksums cover the provenance, so one signature covers everything. With a key nothing needs a network.
+# The checksums cover the provenance, so one signature covers everything.
 signature() {
-	local options=(--yes)
-	if [[ ${COSIGN_KEY:-} ]]; then
-		# Neither services nor roots of trust.
-		printf '{"mediaType": "application/vnd.dev.sigstore.signingconfig.v0.2+json"}' >"$work/services.json"
-		printf '{"mediaType": "application/vnd.dev.sigstore.trustedroot+json;version=0.1"}' >"$work/roots.json"
-		options+=(--key "$COSIGN_KEY" --signing-config "$work/services.json" --trusted-root "$work/roots.json")
-	elif [[ -z ${COSIGN_KEYLESS:-} ]]; then
+	if ! signing_options "$work"; then
 		printf 'release: not signed: neither COSIGN_KEY nor COSIGN_KEYLESS is set\n'
 		return
 	fi
-	"$COSIGN" sign-blob "${options[@]}" --bundle "$output/SHA256SUMS.sigstore.json" "$output/SHA256SUMS"
+	"$COSIGN" sign-blob "${signing[@]}" --bundle "$output/SHA256SUMS.sigstore.json" "$output/SHA256SUMS"
 	chmod 644 "$output/SHA256SUMS.sigstore.json"
 }
 

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -88,14 +89,15 @@ func (d *declare) run(ctx context.Context, g *facts.Gatherer, args []string) err
 	if err != nil {
 		return err
 	}
-	text := slices.Clone(found)
-	if cause := explain.CannotRelease(f, args[0]); cause != "" {
-		text = append(text, cause)
+	cause := explain.CannotRelease(f, args[0])
+	silent := cause != ""
+	if silent {
+		found = append(found, cause)
 	} else {
-		text = append(text, "WARNING: the node is Ready and its agent reports, so it releases the volume itself. "+
+		found = append(found, "WARNING: the node is Ready and its agent reports, so it releases the volume itself. "+
 			"A declaration overrules that report")
 	}
-	_, _ = fmt.Fprintf(d.ErrOut, "Found on node %s:\n  %s\n", args[0], strings.Join(text, "\n  "))
+	_, _ = fmt.Fprintf(d.ErrOut, "Found on node %s:\n  %s\n", args[0], strings.Join(found, "\n  "))
 	if d.dryRun {
 		_, err := fmt.Fprintf(d.Out, "not declared (--dry-run): attachments %s of node %s\n", strings.Join(uids, ", "),
 			args[0])
@@ -106,12 +108,53 @@ func (d *declare) run(ctx context.Context, g *facts.Gatherer, args []string) err
 	}
 	return d.write(ctx, g, n.State.Value, uids, func(now *volumesv1alpha1.NodeVolumeState) error {
 		again, err := findAttachments(f, now, uids)
-		if err == nil && (now.UID != n.State.Value.UID || !slices.Equal(again, found)) {
+		if err == nil && !sameUse(n.State.Value, now, uids, silent) {
 			err = fmt.Errorf("it is not as it was shown any more, so look at it again; now it is:\n  %s",
 				strings.Join(again, "\n  "))
 		}
 		return err
 	})
+}
+
+// sameUse reports whether two versions of a node state show the same use of attachments by the same boot of the same
+// machine: after a reboot the same lines may be a new use. If the node was shown as silent, it may not have reported.
+func sameUse(shown, now *volumesv1alpha1.NodeVolumeState, uids []string, silent bool) bool {
+	before, all := usesOf(shown, uids)
+	after, _ := usesOf(now, uids)
+	return all && shown.UID == now.UID && shown.Status.BootID == now.Status.BootID &&
+		shown.Status.Machine == now.Status.Machine && shown.Status.Protocol.Session == now.Status.Protocol.Session &&
+		equality.Semantic.DeepEqual(before, after) &&
+		(!silent || equality.Semantic.DeepEqual(shown.Status, now.Status))
+}
+
+// use of some attachments of a node.
+type use struct {
+	Entries []volumesv1alpha1.NodeAttachment
+	Lines   []volumesv1alpha1.NodeVolume
+}
+
+// usesOf has no part that changes by itself: how full a volume is, and each try of a release that fails. It is not all
+// if a line has more publications than are listed.
+func usesOf(state *volumesv1alpha1.NodeVolumeState, uids []string) (u use, all bool) {
+	all = true
+	for i := range state.Spec.Attachments {
+		if e := &state.Spec.Attachments[i]; slices.Contains(uids, string(e.AttachmentUID)) {
+			u.Entries = append(u.Entries, *e)
+		}
+	}
+	for i := range state.Status.Volumes {
+		l := state.Status.Volumes[i]
+		if !slices.Contains(uids, string(l.AttachmentUID)) {
+			continue
+		}
+		all = all && l.Unlisted() == 0
+		l.Capacity, l.Used, l.Available, l.Inodes, l.InodesUsed, l.Health = nil, nil, nil, nil, nil, nil
+		if l.Error != nil {
+			l.Error = &volumesv1alpha1.OperationError{Operation: l.Error.Operation, Code: l.Error.Code}
+		}
+		u.Lines = append(u.Lines, l)
+	}
+	return u, all
 }
 
 // findAttachments describes what names the attachments, or is the error for which they cannot be declared.

@@ -77,14 +77,31 @@ func (i input) Read(p []byte) (int, error) { return i(p) }
 func TestADeclarationIsAboutWhatWasShown(t *testing.T) {
 	config, c := apiserver.Borrow(t)
 	one(t, "node-orphan-and-stuck-detach", time.Now()).create(t, c)
+	line := func(uid types.UID) volumesv1alpha1.NodeVolume {
+		return volumesv1alpha1.NodeVolume{AttachmentUID: uid, VolumeName: "kubernetes.io/csi/d^" + string(uid), InUse: true,
+			Publications: []volumesv1alpha1.Publication{{Path: "/p", Type: volumesv1alpha1.PublicationMount,
+				Intent: volumesv1alpha1.IntentReference{
+					Namespace: "shop", Name: "i", UID: "first"}}}}
+	}
 	for _, tt := range []struct {
 		name    string
-		reports volumesv1alpha1.NodeVolume
+		reports func(*volumesv1alpha1.NodeVolumeStateStatus)
 		exit    int
 		want    bool
 	}{
-		{"a new use of the attachment", volumesv1alpha1.NodeVolume{AttachmentUID: "va-2", InUse: true}, Failed, false},
-		{"another attachment", volumesv1alpha1.NodeVolume{AttachmentUID: "va-9", InUse: true}, Fine, true},
+		{"a new use of the attachment", func(s *volumesv1alpha1.NodeVolumeStateStatus) {
+			s.Volumes = append(s.Volumes, line("va-2"))
+		}, Failed, false},
+		{"a new use of the same path by an intent of the same name", func(s *volumesv1alpha1.NodeVolumeStateStatus) {
+			s.Volumes[len(s.Volumes)-1].Publications[0].Intent.UID = "second"
+		}, Failed, false},
+		{"another boot", func(s *volumesv1alpha1.NodeVolumeStateStatus) { s.BootID = "later" }, Failed, false},
+		{"another start of the agent", func(s *volumesv1alpha1.NodeVolumeStateStatus) {
+			s.Protocol.Session++
+		}, Failed, false},
+		{"another attachment", func(s *volumesv1alpha1.NodeVolumeStateStatus) {
+			s.Volumes = append(s.Volumes, line("va-9"))
+		}, Fine, true},
 	} {
 		state := &volumesv1alpha1.NodeVolumeState{}
 		stderr, exit := answerFrom(t, config, input(func(p []byte) (int, error) {
@@ -92,8 +109,7 @@ func TestADeclarationIsAboutWhatWasShown(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := state.DeepCopy()
-			tt.reports.VolumeName = "kubernetes.io/csi/d^" + string(tt.reports.AttachmentUID)
-			state.Status.Volumes = append(state.Status.Volumes, tt.reports)
+			tt.reports(&state.Status)
 			if err := c.Status().Patch(t.Context(), state, client.MergeFrom(before)); err != nil {
 				t.Fatal(err)
 			}

@@ -46,7 +46,8 @@ func verify(t *testing.T, dist, key string) (string, error) {
 }
 
 // sums writes the checksums again, as one does who hides what he has changed.
-const sums = " && find . -type f ! -name 'SHA256SUMS*' -printf '%P\\n' | LC_ALL=C sort | xargs sha256sum >SHA256SUMS"
+const sums = " && find . -type f ! -path ./SHA256SUMS ! -path ./SHA256SUMS.sigstore.json -printf '%P\\n' |" +
+	" LC_ALL=C sort | xargs sha256sum >SHA256SUMS"
 
 func TestASignedReleaseIsAcceptedAndATamperedOneRefused(t *testing.T) {
 	dir := t.TempDir()
@@ -68,6 +69,7 @@ func TestASignedReleaseIsAcceptedAndATamperedOneRefused(t *testing.T) {
 	for name, c := range map[string]struct{ tamper, want string }{
 		"a file is changed":                     {"echo >>hawser-alerts.yaml", unlisted},
 		"a file is added":                       {"touch more", unlisted},
+		"a file is added beside the checksums":  {"touch SHA256SUMS.sh", unlisted},
 		"a file is missing":                     {"rm hawser-alerts.yaml", unlisted},
 		"a file and its checksum are changed":   {"echo >>hawser-alerts.yaml" + sums, unsigned},
 		"the signature is missing":              {"rm SHA256SUMS.sigstore.json", unsigned},
