@@ -84,8 +84,8 @@ rules: ## Make the alerting rules and the list of metrics from their sources.
 
 .PHONY: check-rules
 check-rules: $(PROMTOOL) ## Check the alerting rules, and run their tests.
-	$(PROMTOOL) check rules --lint=all --lint-fatal config/prometheus/hawser.yaml
-	$(PROMTOOL) test rules config/prometheus/hawser_test.yaml
+	$(PROMTOOL) check rules --lint=all --lint-fatal config/prometheus/hawser.yaml config/prometheus/hawser-observer.yaml
+	$(PROMTOOL) test rules config/prometheus/hawser_test.yaml config/prometheus/hawser-observer_test.yaml
 
 .PHONY: check-kube-state-metrics
 check-kube-state-metrics: $(KUBE_STATE_METRICS) control-plane ## Run kube-state-metrics on its file, against an API server.
@@ -112,7 +112,7 @@ pin-packages: ## Pin the Debian packages of the agent's image by their digests, 
 
 .PHONY: release
 release: $(OPERATOR_SDK) $(OPM) $(HELM) $(SYFT) $(if $(COSIGN_KEY)$(COSIGN_KEYLESS),$(COSIGN)) kubectl ## Write binaries, install.yaml, chart, images, bundle, catalog, SBOMs, provenance and checksums of VERSION to dist/. COSIGN_KEY=FILE signs.
-	@hack/setup-packages.sh --images
+	@hack/setup-packages.sh --release
 	KUBECTL=$(ASSETS)/kubectl OPERATOR_SDK=$(OPERATOR_SDK) OPM=$(OPM) HELM=$(HELM) SYFT=$(SYFT) \
 		COSIGN=$(COSIGN) CACHE=$(CACHE) hack/release.sh $(VERSION) $(IMAGES) dist
 

@@ -19,19 +19,20 @@ import (
 var flagArgument = regexp.MustCompile(`(?m)^\s+- --([a-z-]+)`)
 
 func TestTheProgramsKnowEveryFlagOfTheManifests(t *testing.T) {
-	for _, program := range []string{"operator", "manager", "agent"} {
-		manifest, err := os.ReadFile(filepath.Join(program, program+".yaml"))
+	for component, program := range map[string]string{"operator": "operator", "manager": "manager", "agent": "agent",
+		"observer": "manager"} {
+		manifest, err := os.ReadFile(filepath.Join(component, component+".yaml"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		source := programSource(t, program)
 		found := flagArgument.FindAllStringSubmatch(string(manifest), -1)
 		if len(found) == 0 {
-			t.Errorf("%s.yaml sets no flag", program)
+			t.Errorf("%s.yaml sets no flag", component)
 		}
 		for _, match := range found {
 			if !strings.Contains(source, `"`+match[1]+`"`) {
-				t.Errorf("%s.yaml sets --%s, which cmd/%s does not know", program, match[1], program)
+				t.Errorf("%s.yaml sets --%s, which cmd/%s does not know", component, match[1], program)
 			}
 		}
 	}

@@ -23,7 +23,7 @@ subjects() {
 	local archive name
 	(cd "$dir" && find . -type f ! -path ./SHA256SUMS ! -path ./SHA256SUMS.sigstore.json ! -path ./hawser.intoto.json \
 		-printf '%P\n' | sort | xargs sha256sum)
-	for archive in "$dir"/images/*_"$version".tar; do
+	for archive in "$dir"/*_"$version".tar; do
 		[[ -f $archive ]] || continue
 		name=$(basename "$archive" "_$version.tar")
 		tar -xOf "$archive" index.json |
@@ -34,7 +34,7 @@ subjects() {
 # materials prints digests and names of the Debian packages that the root file systems consist of.
 materials() {
 	local list
-	for list in "$dir"/images/*.debs.sha256; do
+	for list in "$dir"/*.debs.sha256; do
 		[[ ! -f $list ]] || cat "$list"
 	done | sort -u
 }

@@ -37,7 +37,7 @@ declare -A digests
 for name in operator manager agent; do
 	image=$images/$name
 	digest=$(jq -er --arg image "$image" '.subject[] | select(.name == $image).digest.sha256' hawser.intoto.json)
-	archived=$(tar -xOf "images/${name}_$version.tar" index.json | jq -er '.manifests[0].digest')
+	archived=$(tar -xOf "${name}_$version.tar" index.json | jq -er '.manifests[0].digest')
 	[[ $archived == "sha256:$digest" ]] || fail "the archive has $image with $archived, the provenance names sha256:$digest"
 	if "${inspect[@]}" "docker://$image:$version" >"$work/there" 2>/dev/null; then
 		there=$(sha256sum <"$work/there" | cut -d ' ' -f 1)
@@ -48,7 +48,7 @@ done
 
 for name in operator manager agent; do
 	image=$images/$name digest=${digests[$name]}
-	"${copy[@]}" "oci-archive:images/${name}_$version.tar" "docker://$image:$version"
+	"${copy[@]}" "oci-archive:${name}_$version.tar" "docker://$image:$version"
 	pushed=$("${inspect[@]}" "docker://$image:$version" | sha256sum | cut -d ' ' -f 1)
 	[[ $pushed == "$digest" ]] || fail "the registry has $image with sha256:$pushed, the provenance names sha256:$digest"
 	"${sign[@]}" "$image@sha256:$digest"

@@ -13,8 +13,12 @@
 #   kubectl-hawser_VERSION_OS_ARCH.tar.gz, hawser-krew.yaml     the plugin of kubectl, and its manifest for krew
 #   kubectl-hawser_VERSION_man.tar.gz    its manual pages
 #   install.yaml                         what kubectl apply -k config/default applies
+#   observer.yaml                        what kubectl apply -k config/observer applies
+#   hawser-alerts.yaml, hawser-observer-alerts.yaml, hawser-dashboard.json
 #   hawser-VERSION.tgz                   the chart for helm, VERSION without the v
-#   images/                              one OCI archive for each image, of both architectures, their SBOMs and Debian packages
+#   operator_VERSION.tar, manager_VERSION.tar, agent_VERSION.tar     the images as OCI archives, of both architectures
+#   IMAGE_VERSION_linux_ARCH.spdx.json   the SBOM of each image
+#   agent_VERSION_linux_ARCH.debs.sha256 the Debian packages in the agent's
 #   bundle_VERSION.tar.gz, catalog_VERSION.tar.gz
 #   hawser.spdx.json                     the SBOM of the programs
 #   hawser.intoto.json                   the provenance: from which commit and packages
@@ -70,15 +74,14 @@ pack() {
 programs() {
 	local name architecture
 	hack/images.sh "$version" "$images" "$version" "$cache"
-	mkdir "$output/images"
 	for name in operator manager agent; do
-		cp "$cache/$name.tar" "$output/images/${name}_$version.tar"
+		cp "$cache/$name.tar" "$output/${name}_$version.tar"
 		for architecture in "${architectures[@]}"; do
-			cp "$cache/$name-$architecture.spdx.json" "$output/images/${name}_${version}_linux_$architecture.spdx.json"
+			cp "$cache/$name-$architecture.spdx.json" "$output/${name}_${version}_linux_$architecture.spdx.json"
 		done
 	done
 	for architecture in "${architectures[@]}"; do
-		cp "$cache/root-$architecture.tar.packages" "$output/images/agent_${version}_linux_$architecture.debs.sha256"
+		cp "$cache/root-$architecture.tar.packages" "$output/agent_${version}_linux_$architecture.debs.sha256"
 		diff -q <(sed 1d "hack/images/debian-$architecture.sha256") "$cache/root-$architecture.tar.packages" >/dev/null ||
 			printf 'release: NOTE: Debian has other packages for %s than are pinned, so a later build may differ\n' "$architecture"
 		mkdir -p "$work/programs/linux_$architecture"
@@ -117,15 +120,20 @@ sbom() {
 }
 
 install() {
-	local name
-	mkdir "$work/install"
+	kustomization default operator manager agent >"$output/install.yaml"
+}
+
+# kustomization DIRECTORY IMAGE... renders a directory of config/ with the images of the release.
+kustomization() {
+	local directory=$work/kustomization-$1 name
+	mkdir "$directory"
 	{
-		printf 'resources: [../../../config/default]\nimages:\n'
-		for name in operator manager agent; do
+		printf 'resources: [../../../config/%s]\nimages:\n' "$1"
+		for name in "${@:2}"; do
 			printf -- '- {name: hawser/%s, newName: %s/%s, newTag: %s}\n' "$name" "$images" "$name" "$version"
 		done
-	} >"$work/install/kustomization.yaml"
-	"$KUBECTL" kustomize "$work/install" >"$output/install.yaml"
+	} >"$directory/kustomization.yaml"
+	"$KUBECTL" kustomize "$directory"
 }
 
 chart() {
@@ -138,9 +146,15 @@ chart() {
 	pack "hawser-${version#v}.tgz" "$work/chart" hawser
 }
 
+# The observer and its alerts stand alone. The alerts link the pages of the release.
 monitoring() {
+	local ref=main name
+	if [[ $version =~ ^v[0-9.]+(-(alpha|beta|rc)\.[0-9]+)?$ ]]; then ref=$version; fi
 	cp config/grafana/hawser.json "$output/hawser-dashboard.json"
-	cp config/prometheus/hawser.yaml "$output/hawser-alerts.yaml"
+	for name in hawser hawser-observer; do
+		sed "s|/hawser/blob/main/|/hawser/blob/$ref/|" "config/prometheus/$name.yaml" >"$output/$name-alerts.yaml"
+	done
+	kustomization observer manager >"$output/observer.yaml"
 }
 
 olm() {
@@ -163,13 +177,15 @@ changes() {
 		>"$output/CHANGES.md"
 }
 
-# A commit says what has been built only if everything of it is committed.
+# A commit says what has been built only if everything of it is committed. A tree without git takes COMMIT.
 provenance() {
-	if [[ -z ${COMMIT:-} ]]; then
+	local head
+	if head=$(git rev-parse --verify --quiet HEAD); then
 		[[ -z $(git status --porcelain) ]] || fail "the tree differs from its commit, which the provenance names: commit first"
-		COMMIT=$(git rev-parse HEAD)
-		export COMMIT
+		[[ ${COMMIT:-$head} == "$head" ]] || fail "COMMIT is $COMMIT, and the tree is of $head"
+		COMMIT=$head
 	fi
+	export COMMIT=${COMMIT:?this is no clone, so COMMIT has to name the commit}
 	hack/provenance.sh write "$version" "$images" "$output" >"$work/provenance"
 	mv "$work/provenance" "$output/hawser.intoto.json"
 }

@@ -7,6 +7,7 @@
 #
 #   hack/setup-packages.sh [--containers]     with it also what runs containers
 #   hack/setup-packages.sh --images           only what makes the agent's image
+#   hack/setup-packages.sh --release          only what makes a release
 #   hack/setup-packages.sh --monitoring       also Prometheus, which make test-alerts runs
 #   hack/setup-packages.sh --machines         only what makes and runs virtual machines
 
@@ -25,6 +26,9 @@ needed=(
 )
 
 if [[ ${1:-} == --images ]]; then
+	needed=(mmdebstrap:mmdebstrap)
+fi
+if [[ ${1:-} == --release ]]; then
 	needed=(mmdebstrap:mmdebstrap jq:jq)
 fi
 if [[ ${1:-} == --machines ]]; then

@@ -116,7 +116,7 @@ images() {
 	for name in operator manager agent; do
 		rm -rf "$work/image"
 		mkdir "$work/image"
-		tar -xf "images/${name}_$version.tar" -C "$work/image"
+		tar -xf "${name}_$version.tar" -C "$work/image"
 		(cd "$work/image/blobs/sha256" && for blob in *; do printf '%s  %s\n' "$blob" "$blob"; done |
 			sha256sum --check --strict --quiet)
 		grep -rq "Hawser $name" "$work/image/blobs/sha256" # its title
@@ -145,9 +145,9 @@ sboms() {
 	for name in operator manager agent; do
 		rm -rf "$work/image"
 		mkdir "$work/image"
-		tar -xf "images/${name}_$version.tar" -C "$work/image"
+		tar -xf "${name}_$version.tar" -C "$work/image"
 		for architecture in "${architectures[@]}"; do
-			file=images/${name}_${version}_linux_$architecture.spdx.json
+			file=${name}_${version}_linux_$architecture.spdx.json
 			digest=$(jq -r --arg architecture "$architecture" \
 				'.manifests[] | select(.platform.architecture == $architecture).digest' \
 				"$blobs/$(digest_in "$work/image/index.json" '.manifests[0].digest')")

@@ -54,7 +54,7 @@ type options struct {
 func (o *options) addFlags(flags *flag.FlagSet) {
 	flags.BoolVar(&o.observe, "observe", false,
 		"attach nothing, and only examine the cluster: what kubectl hawser doctor finds becomes metrics. It needs the role of "+
-			"config/observe and neither agents nor Hawser's kinds; the flags about attaching have no effect")
+			"config/observer and neither agents nor Hawser's kinds; the flags about attaching have no effect")
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "elect one of several managers as the leader through a Lease")
 	flags.StringVar(&o.leaderElectNS, "leader-elect-namespace", install.Namespace(),
 		"namespace of that Lease")

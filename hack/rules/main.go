@@ -3,14 +3,14 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// rules makes a PrometheusRule and a plain rules file of alerts.yaml, which is their only source.
+// rules makes a PrometheusRule and a plain rules file of hawser.yaml, and of observer.yaml. These are their only sources.
 //
 //	go run ./hack/rules
 package main
 
 import (
 	"cmp"
-	_ "embed"
+	"embed"
 	"errors"
 	"fmt"
 	"os"
@@ -20,13 +20,26 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-//go:embed alerts.yaml
-var source []byte
+//go:embed hawser.yaml observer.yaml
+var sources embed.FS
 
 const (
 	runbooks = "https://github.com/hawser-io/hawser/blob/main/docs/runbooks/"
-	note     = "# Made by go run ./hack/rules of hack/rules/alerts.yaml. Do not edit.\n"
+	note     = "# Made by go run ./hack/rules of hack/rules/%s. Do not edit.\n"
 )
+
+// sets of alerts that are installed apart from each other.
+var sets = []set{
+	{"hawser.yaml", "hawser", "hawser-system", "config/prometheus/hawser.yaml", "config/monitoring/rules.yaml"},
+	{"observer.yaml", "hawser-observer", "hawser-observer", "config/prometheus/hawser-observer.yaml",
+		"config/observer/monitoring/rules.yaml"},
+}
+
+type set struct {
+	source, name, namespace string
+	// plain and operated are the files that are made: for Prometheus, and for its operator.
+	plain, operated string
+}
 
 // alert of the source.
 type alert struct {
@@ -74,23 +87,41 @@ func main() {
 }
 
 func write(root string) error {
-	files, err := render(source)
-	if err != nil {
-		return err
+	for _, s := range sets {
+		files, err := s.files()
+		if err != nil {
+			return err
+		}
+		for name, text := range files {
+			err = errors.Join(err, os.WriteFile(filepath.Join(root, name), []byte(text), 0o644)) //nolint:gosec // manifests
+		}
+		if err != nil {
+			return err
+		}
 	}
-	for name, text := range files {
-		err = errors.Join(err, os.WriteFile(filepath.Join(root, name), []byte(text), 0o644)) //nolint:gosec // manifests
-	}
-	return err
+	return nil
 }
 
-// render returns the files by name.
-func render(text []byte) (map[string]string, error) {
-	alerts, err := parse(text)
+// alerts of the set.
+func (s set) alerts() ([]alert, error) {
+	text, err := sources.ReadFile(s.source)
+	if err != nil {
+		return nil, fmt.Errorf("reading the alerts: %w", err)
+	}
+	all, err := parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.source, err)
+	}
+	return all, nil
+}
+
+// files by name.
+func (s set) files() (map[string]string, error) {
+	alerts, err := s.alerts()
 	if err != nil {
 		return nil, err
 	}
-	all := groups{[]group{{Name: "hawser"}}}
+	all := groups{[]group{{Name: s.name}}}
 	for _, a := range alerts {
 		all.Groups[0].Rules = append(all.Groups[0].Rules, rule{
 			Alert: a.Alert, Expr: strings.TrimSpace(a.Expr), For: a.For,
@@ -100,15 +131,15 @@ func render(text []byte) (map[string]string, error) {
 	}
 	files := map[string]string{}
 	for name, object := range map[string]any{
-		"config/prometheus/hawser.yaml": all,
-		"config/monitoring/rules.yaml": prometheusRule{"monitoring.coreos.com/v1", "PrometheusRule",
-			metadata{"hawser", "hawser-system", map[string]string{"app.kubernetes.io/name": "hawser"}}, all},
+		s.plain: all,
+		s.operated: prometheusRule{"monitoring.coreos.com/v1", "PrometheusRule",
+			metadata{s.name, s.namespace, map[string]string{"app.kubernetes.io/name": "hawser"}}, all},
 	} {
 		made, err := yaml.Marshal(object)
 		if err != nil {
 			return nil, fmt.Errorf("rendering %s: %w", name, err)
 		}
-		files[name] = note + string(made)
+		files[name] = fmt.Sprintf(note, s.source) + string(made)
 	}
 	return files, nil
 }

@@ -21,11 +21,16 @@ import (
 
 const root = "../.."
 
+// alerts of all sets: a name is used once.
 func alerts(t *testing.T) []alert {
 	t.Helper()
-	all, err := parse(source)
-	if err != nil {
-		t.Fatal(err)
+	var all []alert
+	for _, s := range sets {
+		of, err := s.alerts()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, of...)
 	}
 	return all
 }
@@ -40,13 +45,15 @@ func read(t *testing.T, name string) string {
 }
 
 func TestTheFilesAreMadeOfTheAlerts(t *testing.T) {
-	files, err := render(source)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, want := range files {
-		if read(t, name) != want {
-			t.Errorf("%s differs from alerts.yaml; make it again with go run ./hack/rules", name)
+	for _, s := range sets {
+		files, err := s.files()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range files {
+			if read(t, name) != want {
+				t.Errorf("%s differs from %s; make it again with go run ./hack/rules", name, s.source)
+			}
 		}
 	}
 }
@@ -101,7 +108,7 @@ func TestEveryAlertHasItsPage(t *testing.T) {
 func TestThePodsThatARunbookSelectsExist(t *testing.T) {
 	var programs []labels.Set
 	for _, file := range []string{"manager/manager.yaml", "agent/agent.yaml", "operator/operator.yaml",
-		"kube-state-metrics/deployment.yaml"} {
+		"kube-state-metrics/deployment.yaml", "observer/observer.yaml"} {
 		var workload struct {
 			Spec struct {
 				Template struct{ Metadata struct{ Labels labels.Set } }
@@ -139,12 +146,16 @@ type promtest struct {
 }
 
 func TestEveryAlertIsTestedToFireToStayQuietAndToRecover(t *testing.T) {
-	var file promtest
-	if err := yaml.Unmarshal([]byte(read(t, "config/prometheus/hawser_test.yaml")), &file); err != nil {
-		t.Fatal(err)
+	var all promtest
+	for _, s := range sets {
+		var file promtest
+		if err := yaml.Unmarshal([]byte(read(t, strings.TrimSuffix(s.plain, ".yaml")+"_test.yaml")), &file); err != nil {
+			t.Fatal(err)
+		}
+		all.Tests = append(all.Tests, file.Tests...)
 	}
 	tested := map[string]bool{}
-	for _, test := range file.Tests {
+	for _, test := range all.Tests {
 		if len(test.Alerts) != 3 {
 			continue
 		}
@@ -240,7 +251,7 @@ func TestAlertsThatLackAPartAreRefused(t *testing.T) {
 		{"the same twice", "- &a {alert: A, expr: x, severity: warning, summary: s}\n- *a",
 			"alert A: there are two of severity warning"},
 	} {
-		if _, err := render([]byte(test.text)); err == nil || !strings.Contains(err.Error(), test.want) {
+		if _, err := parse([]byte(test.text)); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("alerts with %s: error %v, want one with %q", test.name, err, test.want)
 		}
 	}

@@ -23,7 +23,8 @@ var (
 	oldest = prometheus.NewDesc("hawser_oldest_finding_seconds",
 		"Age of the oldest finding of a code, in seconds. No series if no object records when it began.", ofCode, nil)
 	leftOut = prometheus.NewDesc("hawser_observer_unread",
-		"1 for each kind that the observer could not read at its last examination.", []string{"kind"}, nil)
+		"1 for each kind that the observer could not read at its last examination; cluster is all of them, and the findings "+
+			"are those of an earlier examination.", []string{"kind"}, nil)
 	examined = prometheus.NewDesc("hawser_observer_examined_seconds",
 		"Age of the last examination of the cluster, in seconds. No series before the first.", nil, nil)
 )
@@ -39,14 +40,17 @@ func (o *Observer) Describe(descs chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (o *Observer) Collect(metrics chan<- prometheus.Metric) {
+	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
+		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+	}
+	if o.failed.Load() {
+		gauge(leftOut, 1, "cluster")
+	}
 	report := o.report.Load()
 	if report == nil {
 		return
 	}
 	now := o.server.Clock.Now()
-	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
-		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
-	}
 	for labels, t := range total(report) {
 		l := []string{labels.code, labels.reason, string(labels.severity)}
 		gauge(objects, float64(t.objects), l...)

@@ -42,7 +42,10 @@ type Observer struct {
 	between time.Duration
 	// examined is called after each examination.
 	examined func()
-	report   atomic.Pointer[doctor.Report]
+	// report of the last examination that succeeded.
+	report atomic.Pointer[doctor.Report]
+	// failed is whether the last examination could read nothing.
+	failed atomic.Bool
 }
 
 // New connects to the cluster.
@@ -63,9 +66,14 @@ func (o *Observer) Start(ctx context.Context) error {
 	})
 	followed.Trim = func(object client.Object) { read.Trim(object) }
 	for {
-		if err := o.examine(ctx, followed); err != nil && ctx.Err() == nil {
+		err := o.examine(ctx, followed)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if o.failed.Store(err != nil); err != nil {
 			logger.Error(err, "examining the cluster")
 		}
+		o.examined()
 		if followed.Wait(ctx, aged, o.between) != nil {
 			return nil
 		}
@@ -89,7 +97,6 @@ func (o *Observer) examine(ctx context.Context, followed *live.Reader) error {
 	}
 	followed.End()
 	o.report.Store(doctor.Examine(c, o.server.Clock.Now()))
-	o.examined()
 	return nil
 }
 

@@ -26,11 +26,11 @@ const account = "system:serviceaccount:hawser-observer:hawser-observer"
 // patience with an examination. Nothing that passes waits for its end.
 const patience = time.Minute
 
-// TestWhatDoctorFindsBecomesMetricsAsItComesAndGoes in a cluster without Hawser, with the rights of config/observe.
+// TestWhatDoctorFindsBecomesMetricsAsItComesAndGoes in a cluster without Hawser, with the rights of config/observer.
 func TestWhatDoctorFindsBecomesMetricsAsItComesAndGoes(t *testing.T) {
 	config, c := apiserver.StartBare(t, nil)
 	apiserver.Kubectl(t, apiserver.Kubeconfig(t, config), "", "apply", "-k",
-		filepath.Join(apiserver.Root(), "config", "observe"))
+		filepath.Join(apiserver.Root(), "config", "observer"))
 	o, err := New(apiserver.ServiceAccount(config, "hawser-observer", "hawser-observer"))
 	if err != nil {
 		t.Fatal(err)
@@ -107,7 +107,7 @@ func persistent(name string) *corev1.PersistentVolume {
 func TestAnObserverWritesNothingAndReadsNoSecrets(t *testing.T) {
 	config, c := apiserver.StartBare(t, nil)
 	apiserver.Kubectl(t, apiserver.Kubeconfig(t, config), "", "apply", "-k",
-		filepath.Join(apiserver.Root(), "config", "observe"))
+		filepath.Join(apiserver.Root(), "config", "observer"))
 	may := func(verb, group, resource string) bool {
 		t.Helper()
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: account,

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"syscall"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -21,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/explain/catalog"
 	"github.com/hawser-io/hawser/internal/install"
 	"github.com/hawser-io/hawser/test/csiloop/faults"
 	"github.com/hawser-io/hawser/test/system"
@@ -40,6 +42,7 @@ func (s *suite) phases() []phase {
 		{name: "nodes", faults: []fault{s.orphan(), s.deadAgent(), s.missingDriver(), s.deadAttacher()}},
 		{name: "out of service", faults: []fault{s.outOfService(), s.anotherMachine()}},
 		{name: "installation", faults: []fault{s.missingPolicy(), s.refusedRequests(), s.noExporter()}},
+		{name: "observer", faults: []fault{s.blindObserver()}},
 		{name: "no manager", faults: []fault{s.noManager()}},
 		{name: "no leader", faults: []fault{s.noLeader()}},
 		// The operator repairs what others delete, so it comes last.
@@ -303,7 +306,10 @@ func (s *suite) missingPolicy() fault {
 	binding := &admissionv1.ValidatingAdmissionPolicyBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: system.Name("hawser-hold")}}
 	return s.removed("an admission policy that is not bound", binding,
-		map[string]map[string]string{"HawserPoliciesNotInForce/critical": nil})
+		map[string]map[string]string{
+			"HawserPoliciesNotInForce/critical": nil,
+			"HawserDangerFound/critical":        {"reason": volumesv1alpha1.ReasonAdmissionPolicyMissing},
+		})
 }
 
 // refusedRequests: the agents renew their Leases under this role.
@@ -343,12 +349,25 @@ func (s *suite) noExporter() fault {
 	}
 }
 
+// noManager: the last one that led ended long ago.
 func (s *suite) noManager() fault {
+	lease := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: install.Namespace(), Name: "hawser-manager"},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("earlier"), LeaseDurationSeconds: ptr.To[int32](15),
+			RenewTime: ptr.To(metav1.NewMicroTime(time.Now().Add(-time.Hour)))},
+	}
 	return fault{
-		name:   "no manager",
-		make:   func(ctx context.Context) error { return s.StopProcess(ctx, system.Manager) },
-		repair: func(ctx context.Context) error { return s.StartAgain(ctx, system.Manager) },
-		alerts: map[string]map[string]string{"HawserManagerDown/critical": nil},
+		name: "no manager",
+		make: func(ctx context.Context) error {
+			return errors.Join(s.Client.Create(ctx, lease), s.StopProcess(ctx, system.Manager))
+		},
+		repair: func(ctx context.Context) error {
+			return errors.Join(s.Client.Delete(ctx, lease), s.StartAgain(ctx, system.Manager))
+		},
+		alerts: map[string]map[string]string{
+			"HawserManagerDown/critical": nil,
+			"HawserOutageFound/warning":  {"reason": catalog.ManagerSilent},
+		},
 	}
 }
 

@@ -133,7 +133,8 @@ func start(ctx context.Context) (*suite, error) {
 	if s.situations, err = situations.Read(); err != nil {
 		return nil, err
 	}
-	for _, name := range []string{manager, operator, nodeA, nodeB, nodeC, kubeStateMetrics, telemetry, prometheus} {
+	for _, name := range []string{manager, operator, nodeA, nodeB, nodeC, observer, kubeStateMetrics, telemetry,
+		prometheus} {
 		if s.addresses[name], err = endpoints.Free(ctx); err != nil {
 			return nil, err
 		}
@@ -166,12 +167,12 @@ func start(ctx context.Context) (*suite, error) {
 	return s, s.monitor(ctx)
 }
 
-// monitor starts kube-state-metrics, the receiver and Prometheus.
+// monitor starts kube-state-metrics, the observer, the receiver and Prometheus.
 func (s *suite) monitor(ctx context.Context) error {
 	if err := s.readToken(ctx); err != nil {
 		return err
 	}
-	if err := s.startExporter(ctx); err != nil {
+	if err := errors.Join(s.startExporter(ctx), s.startObserver(ctx)); err != nil {
 		return err
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
@@ -221,21 +222,29 @@ func (s *suite) startExporter(ctx context.Context) error {
 		"--host="+host, "--port="+port, "--telemetry-host="+host, "--telemetry-port="+telemetryPort)
 }
 
+// shipped are the files of rules.
+var shipped = []string{"hawser.yaml", "hawser-observer.yaml"}
+
 // writeRules writes the alerts that are shipped, with shorter durations.
 func (s *suite) writeRules() error {
-	text, err := os.ReadFile(filepath.Join(apiserver.Root(), "config", "prometheus", "hawser.yaml"))
-	if err != nil {
-		return fmt.Errorf("reading the alerts: %w", err)
+	for _, name := range shipped {
+		text, err := os.ReadFile(filepath.Join(apiserver.Root(), "config", "prometheus", name))
+		if err != nil {
+			return fmt.Errorf("reading the alerts: %w", err)
+		}
+		rules, err := scale.Parse(text)
+		if err != nil {
+			return err
+		}
+		if err := rules.Divide(faster); err != nil {
+			return err
+		}
+		s.rules = append(s.rules, rules.All()...)
+		if err := writeYAML(s.file(name), rules); err != nil {
+			return err
+		}
 	}
-	rules, err := scale.Parse(text)
-	if err != nil {
-		return err
-	}
-	if err := rules.Divide(faster); err != nil {
-		return err
-	}
-	s.rules = rules.All()
-	return writeYAML(s.file("rules.yaml"), rules)
+	return nil
 }
 
 func (s *suite) writeConfig() error {
@@ -248,12 +257,13 @@ func (s *suite) writeConfig() error {
 	agents := install.Namespace() + "/" + system.Name("hawser-agent")
 	return writeYAML(s.file("prometheus.yaml"), object{
 		"global":     object{"scrape_interval": scrapes, "scrape_timeout": scrapes, "evaluation_interval": scrapes},
-		"rule_files": []string{s.file("rules.yaml")},
+		"rule_files": shipped,
 		"alerting": object{"alertmanagers": []object{{"static_configs": []object{
 			{"targets": []string{s.addresses[alertmanager]}}}}}},
 		"scrape_configs": []object{
 			secure(system.Name("hawser-manager-metrics"), s.addresses[manager], nil),
 			secure(install.Namespace()+"/"+system.Name("hawser-operator"), s.addresses[operator], nil),
+			secure(observer, s.addresses[observer], nil),
 			secure(agents+"-a", s.addresses[nodeA], object{"node": nodeA}),
 			secure(agents+"-b", s.addresses[nodeB], object{"node": nodeB}),
 			secure(agents+"-c", s.addresses[nodeC], object{"node": nodeC}),

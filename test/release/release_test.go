@@ -89,8 +89,12 @@ func TestTwoBuildersOfACommitMakeTheSameBytes(t *testing.T) {
 	one.release(t)
 	other.release(t)
 	want, got := files(t, one.dist), files(t, other.dist)
-	if len(want) != 6 {
-		t.Errorf("%d files, want install.yaml, chart, dashboard, alerts, changes and checksums", len(want))
+	if len(want) != 8 {
+		t.Errorf("%d files, want install.yaml, observer.yaml, chart, dashboard, two of alerts, changes and checksums", len(want))
+	}
+	if alerts := want["hawser-observer-alerts.yaml"]; !bytes.Contains(alerts, []byte("/blob/v0.1.0/docs/runbooks/")) ||
+		bytes.Contains(alerts, []byte("/blob/main/")) {
+		t.Errorf("the alerts of the observer do not link the pages of their release:\n%s", alerts)
 	}
 	for name, content := range want {
 		if !bytes.Equal(content, got[name]) {

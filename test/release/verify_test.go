@@ -55,8 +55,11 @@ func TestASignedReleaseIsAcceptedAndATamperedOneRefused(t *testing.T) {
 	keys(t, dir, "foreign")
 	signed := filepath.Join(dir, "dist")
 	sign := []string{"COSIGN=" + cosign(t), "COSIGN_PASSWORD="}
-	run(t, apiserver.Root(), append(sign, "COSIGN_KEY="+filepath.Join(dir, "own.key"), "COMMIT="+commit,
-		"HELM="+program(t, "tools", "helm"), "PARTS=chart monitoring provenance"),
+	tree := filepath.Join(dir, "tree") // the repository's own may have changes that are not committed
+	copyTree(t, tree)
+	run(t, tree, append(sign, "COSIGN_KEY="+filepath.Join(dir, "own.key"), "COMMIT="+commit,
+		"HELM="+program(t, "tools", "helm"), "KUBECTL="+program(t, "bin", "kubectl"),
+		"PARTS=chart monitoring provenance", "SOURCE_DATE_EPOCH=1700000000"),
 		"hack/release.sh v0.1.0 registry.example.com/hawser "+signed)
 	if out, err := verify(t, signed, filepath.Join(dir, "own.pub")); err != nil {
 		t.Fatalf("an untouched release is refused: %v\n%s", err, out)

@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package render
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -18,6 +19,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/config"
+	"github.com/hawser-io/hawser/internal/version"
 )
 
 const (
@@ -155,6 +157,8 @@ func (in Input) finish(object *unstructured.Unstructured) error {
 		err = edit(object, in.manager)
 	case "DaemonSet":
 		err = edit(object, in.agent)
+	case PrometheusRule.Kind:
+		err = linkRunbooks(object, version.Ref())
 	}
 	if err != nil {
 		return err
@@ -167,6 +171,15 @@ func (in Input) finish(object *unstructured.Unstructured) error {
 	labels[ManagedByLabel] = ManagedBy
 	object.SetLabels(labels)
 	return stamp(object)
+}
+
+// linkRunbooks has the alerts link the pages of the operator's own release.
+func linkRunbooks(rules *unstructured.Unstructured, ref string) error {
+	text, err := rules.MarshalJSON()
+	if err != nil {
+		return err
+	}
+	return rules.UnmarshalJSON(bytes.ReplaceAll(text, []byte("/hawser/blob/main/"), []byte("/hawser/blob/"+ref+"/")))
 }
 
 // moveTo replaces the default namespace of the manifests, also where that is named as an object.

@@ -17,6 +17,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/config"
+	"github.com/hawser-io/hawser/internal/version"
 	"github.com/hawser-io/hawser/test/apiserver"
 )
 
@@ -185,5 +186,20 @@ func TestAKustomizationWithAnUnknownFieldIsRefused(t *testing.T) {
 	_, err := config.Load(os.DirFS("testdata"), "unknown")
 	if err == nil || !strings.Contains(err.Error(), "replicas") {
 		t.Errorf("error: %v", err)
+	}
+}
+
+func TestAlertsLinkTheRunbooksOfTheRelease(t *testing.T) {
+	before := version.Version
+	t.Cleanup(func() { version.Version = before })
+	version.Version = "v0.1.0"
+	text, err := render(t, input())["PrometheusRule hawser-system/hawser"].MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, ofRelease := strings.Count(string(text), `"runbook_url":"`),
+		strings.Count(string(text), `"runbook_url":"https://github.com/hawser-io/hawser/blob/v0.1.0/docs/runbooks/`)
+	if all == 0 || all != ofRelease {
+		t.Errorf("%d of %d alerts link the pages of their release, want all", ofRelease, all)
 	}
 }
