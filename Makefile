@@ -254,6 +254,16 @@ test-upgrade: control-plane ## Upgrade from FROM (a revision, by default the one
 	earlier=$$(hack/upgrade.sh $(FROM)) && HAWSER_TEST_UPGRADE=$$earlier HAWSER_TEST_E2E=hawser \
 		HAWSER_TEST_E2E_DIR=$(DIR)-upgrade go test -v -count=1 -timeout 30m -run '^TestUpgrade' ./test/images
 
+.PHONY: test-release
+test-release: control-plane $(OPERATOR_SDK) $(OPM) $(HELM) $(SYFT) $(KREW) ## Make two releases, install each way with their files, upgrade and remove (root, Linux). The last commit counts.
+	@hack/setup-packages.sh --containers
+	@hack/setup-packages.sh --release
+	@hack/build-control-plane.sh kubelet containerd containerd-shim-runc-v2 ctr
+	KUBECTL=$(ASSETS)/kubectl OPERATOR_SDK=$(OPERATOR_SDK) OPM=$(OPM) HELM=$(HELM) SYFT=$(SYFT) KREW=$(KREW) \
+		hack/releases.sh $(CACHE)/releases
+	HAWSER_TEST_RELEASE=$(CACHE)/releases HAWSER_TEST_E2E=hawser HAWSER_TEST_E2E_DIR=$(DIR)-release \
+		go test -v -count=1 -timeout 30m -run '^TestRelease' ./test/images
+
 .PHONY: test-karpenter
 test-karpenter: control-plane ## Remove nodes with volumes by the real Karpenter.
 	@hack/build-control-plane.sh karpenter

@@ -27,7 +27,7 @@ var undescribed = map[string][]string{
 
 func read(t *testing.T) (layout.ClusterServiceVersion, []*unstructured.Unstructured) {
 	t.Helper()
-	csv, others, err := layout.Read()
+	csv, others, err := layout.Read(layout.Own())
 	check(t, err)
 	return csv, others
 }

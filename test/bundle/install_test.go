@@ -89,10 +89,10 @@ func build(t *testing.T) string {
 // install creates the namespace as the bundle suggests it, and applies the bundle.
 func (c cluster) install(t *testing.T) {
 	t.Helper()
-	namespace, err := layout.Namespace(c.namespace)
+	namespace, err := layout.Namespace(layout.Own(), c.namespace)
 	check(t, err)
 	check(t, c.admin.Create(t.Context(), namespace))
-	objects, err := layout.Objects(c.namespace)
+	objects, err := layout.Objects(layout.Own(), c.namespace)
 	check(t, err)
 	for _, object := range objects {
 		if err := c.admin.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object),

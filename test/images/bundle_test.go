@@ -27,14 +27,14 @@ import (
 // testBundle installs what OLM makes of the bundle, in a namespace of the administrator's, and removes it as
 // docs/remove.md documents for OLM. The deletion of a ClusterExtension deletes everything of the bundle.
 func (s suite) testBundle(t *testing.T, before inventory) {
-	namespace, err := layout.Namespace("storage-system")
+	namespace, err := layout.Namespace(layout.Own(), "storage-system")
 	check(t, err)
 	s.create(t, namespace)
-	objects, err := layout.Objects(namespace.Name)
+	objects, err := layout.Objects(layout.Own(), namespace.Name)
 	check(t, err)
 	for _, object := range objects {
 		if object.GetKind() == "Deployment" {
-			s.configure(t, object)
+			s.configure(t, object, imported)
 		}
 		check(t, s.Client.Apply(limited(t), client.ApplyConfigurationFromUnstructured(object.DeepCopy()),
 			client.FieldOwner("olm")))
@@ -51,20 +51,20 @@ func (s suite) testBundle(t *testing.T, before inventory) {
 	s.expectAsBefore(t, before)
 }
 
-// configure names the images that the nodes have, and the initial spec, as the configuration of a ClusterExtension may.
-func (s suite) configure(t *testing.T, object *unstructured.Unstructured) {
+// configure sets the initial spec, as the configuration of a ClusterExtension may, and replaces the images.
+func (s suite) configure(t *testing.T, object *unstructured.Unstructured, image func(string) string) {
 	t.Helper()
 	containers, _, err := unstructured.NestedSlice(object.Object, "spec", "template", "spec", "containers")
 	check(t, err)
 	container := containers[0].(map[string]any)
-	container["image"] = imported(container["image"].(string))
+	container["image"] = image(container["image"].(string))
 	for _, variable := range container["env"].([]any) {
 		variable := variable.(map[string]any)
 		switch name := variable["name"].(string); {
 		case name == "INITIAL_SPEC":
 			variable["value"] = s.initialSpec(t, volumesv1alpha1.AttachCoexist)
 		case strings.HasPrefix(name, "RELATED_IMAGE_"):
-			variable["value"] = imported(variable["value"].(string))
+			variable["value"] = image(variable["value"].(string))
 		}
 	}
 	check(t, unstructured.SetNestedSlice(object.Object, containers, "spec", "template", "spec", "containers"))

@@ -195,13 +195,7 @@ func (u *upgrade) agentImage(t *testing.T, image string) {
 // out. The programs themselves report it.
 func (u *upgrade) awaitRelease(t *testing.T, manager, agents release) {
 	t.Helper()
-	u.awaitManager(t, func(vm *volumesv1alpha1.VolumeManager) bool {
-		conditions := vm.Status.Conditions
-		return vm.Status.Version == manager.version && vm.Status.ObservedGeneration == vm.Generation &&
-			meta.IsStatusConditionTrue(conditions, volumesv1alpha1.ConditionAvailable) &&
-			meta.IsStatusConditionFalse(conditions, volumesv1alpha1.ConditionProgressing) &&
-			meta.IsStatusConditionFalse(conditions, volumesv1alpha1.ConditionDegraded)
-	})
+	u.awaitManager(t, func(vm *volumesv1alpha1.VolumeManager) bool { return isRolledOut(vm, manager.version) })
 	for component, r := range map[string]release{"operator": manager, "manager": manager, "agent": agents} {
 		for _, pod := range u.pods(t, component) {
 			want := "hawser/" + component + ":" + r.tag
@@ -218,14 +212,23 @@ func (u *upgrade) awaitRelease(t *testing.T, manager, agents release) {
 	}
 }
 
-func (u *upgrade) awaitManager(t *testing.T, done func(*volumesv1alpha1.VolumeManager) bool,
+// isRolledOut reports whether an operator of the version has rolled out what the VolumeManager asks for.
+func isRolledOut(vm *volumesv1alpha1.VolumeManager, version string) bool {
+	conditions := vm.Status.Conditions
+	return vm.Status.Version == version && vm.Status.ObservedGeneration == vm.Generation &&
+		meta.IsStatusConditionTrue(conditions, volumesv1alpha1.ConditionAvailable) &&
+		meta.IsStatusConditionFalse(conditions, volumesv1alpha1.ConditionProgressing) &&
+		meta.IsStatusConditionFalse(conditions, volumesv1alpha1.ConditionDegraded)
+}
+
+func (s suite) awaitManager(t *testing.T, done func(*volumesv1alpha1.VolumeManager) bool,
 ) *volumesv1alpha1.VolumeManager {
 	t.Helper()
-	vm, err := system.Await(limited(t), u.System, &volumesv1alpha1.VolumeManagerList{},
+	vm, err := system.Await(limited(t), s.System, &volumesv1alpha1.VolumeManagerList{},
 		client.ObjectKey{Name: volumesv1alpha1.VolumeManagerName}, func(vm *volumesv1alpha1.VolumeManager) bool {
 			return vm != nil && done(vm)
 		})
-	u.explain(t, err)
+	s.explain(t, err)
 	return vm
 }
 

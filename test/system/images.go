@@ -62,13 +62,19 @@ func (s *System) Inside(ctx context.Context, node string, command ...string) (st
 // ImportImages imports the archives that `make images` has written to a directory into the containerd of a node.
 func (s *System) ImportImages(ctx context.Context, node, dir string) error {
 	for _, program := range programs {
-		if _, err := s.Inside(ctx, node, filepath.Join(assets(), "ctr"),
-			"--address", "/run/containerd/containerd.sock", "--namespace", "k8s.io",
-			"images", "import", "--local", "--snapshotter", "native", filepath.Join(dir, program+".tar")); err != nil {
+		if err := s.ImportImage(ctx, node, filepath.Join(dir, program+".tar")); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// ImportImage imports an OCI archive into a node's containerd.
+func (s *System) ImportImage(ctx context.Context, node, archive string) error {
+	_, err := s.Inside(ctx, node, filepath.Join(assets(), "ctr"),
+		"--address", "/run/containerd/containerd.sock", "--namespace", "k8s.io",
+		"images", "import", "--local", "--snapshotter", "native", archive)
+	return err
 }
 
 // ShareKubeletDir shows the kubelet directory of a node under the path that it has on another one. All agents of an
@@ -118,6 +124,11 @@ func Overlay(dir, spec string) error {
 	if err != nil {
 		return err
 	}
+	return OverlayOf(dir, base, spec)
+}
+
+// OverlayOf is Overlay for a file in dir or a directory, by its relative path, that contains the operator.
+func OverlayOf(dir, base, spec string) error {
 	text := fmt.Sprintf(`resources: [%s]
 patches:
 - patch: |-

@@ -3,7 +3,7 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package layout makes of the OLM bundle in bundle/ what OLM makes of it.
+// Package layout makes of an OLM bundle what OLM makes of it.
 package layout
 
 import (
@@ -89,10 +89,13 @@ type Descriptor struct {
 	Path string `json:"path"`
 }
 
-// Read returns the ClusterServiceVersion and the other manifests of the repository's bundle.
-func Read() (ClusterServiceVersion, []*unstructured.Unstructured, error) {
+// Own is the directory of the repository's bundle.
+func Own() string { return filepath.Join(apiserver.Root(), "bundle") }
+
+// Read returns the ClusterServiceVersion and the other manifests of the bundle in a directory.
+func Read(bundle string) (ClusterServiceVersion, []*unstructured.Unstructured, error) {
 	var csv ClusterServiceVersion
-	files, err := filepath.Glob(filepath.Join(apiserver.Root(), "bundle", "manifests", "*.yaml"))
+	files, err := filepath.Glob(filepath.Join(bundle, "manifests", "*.yaml"))
 	if err != nil {
 		return csv, nil, fmt.Errorf("listing the manifests of the bundle: %w", err)
 	}
@@ -113,15 +116,15 @@ func Read() (ClusterServiceVersion, []*unstructured.Unstructured, error) {
 		}
 	}
 	if csv.Metadata.Name == "" || len(others) == 0 {
-		return csv, nil, fmt.Errorf("%d manifests in bundle/manifests, want a ClusterServiceVersion and others; "+
-			"make bundle writes them", len(files))
+		return csv, nil, fmt.Errorf("%d manifests in %s, want a ClusterServiceVersion and others; make bundle writes them",
+			len(files), bundle)
 	}
 	return csv, others, nil
 }
 
 // Namespace is the one that the bundle suggests, under another name.
-func Namespace(name string) (*corev1.Namespace, error) {
-	csv, _, err := Read()
+func Namespace(bundle, name string) (*corev1.Namespace, error) {
+	csv, _, err := Read(bundle)
 	if err != nil {
 		return nil, err
 	}
@@ -142,8 +145,8 @@ func Namespace(name string) (*corev1.Namespace, error) {
 //   - the annotations of the ClusterServiceVersion become those of the Deployment's pods;
 //   - permissions become cluster-wide ones, because they are asked for in all namespaces;
 //   - manifests of a namespace get the one that is installed to, and nothing else in them changes.
-func Objects(namespace string) ([]*unstructured.Unstructured, error) {
-	csv, others, err := Read()
+func Objects(bundle, namespace string) ([]*unstructured.Unstructured, error) {
+	csv, others, err := Read(bundle)
 	if err != nil {
 		return nil, err
 	}
