@@ -4,7 +4,7 @@
 # docker buildx build --platform linux/amd64,linux/arm64 --target agent -t registry.example.com/hawser/agent:dev --push .
 
 ARG GO_VERSION=1.26
-ARG DEBIAN_RELEASE=bookworm
+ARG DEBIAN_RELEASE=trixie
 
 # The compiler runs on the builder's platform and compiles for the image's.
 FROM --platform=$BUILDPLATFORM golang:${GO_VERSION}-${DEBIAN_RELEASE} AS build

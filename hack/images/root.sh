@@ -15,7 +15,7 @@
 
 set -euo pipefail
 export LC_ALL=C
-release=bookworm
+release=trixie
 
 # record ROOT keeps what each package says of itself where scanners of images look for it, and lists the digests.
 record() {

@@ -44,7 +44,7 @@ func (s *suite) phases() []phase {
 		{name: "installation", faults: []fault{s.missingPolicy(), s.refusedRequests(), s.noExporter()}},
 		{name: "observer", faults: []fault{s.blindObserver()}},
 		{name: "no manager", faults: []fault{s.noManager()}},
-		{name: "no leader", faults: []fault{s.noLeader()}},
+		{name: "no leader", faults: []fault{s.noLeader(), s.noObserver()}},
 		// The operator repairs what others delete, so it comes last.
 		{name: "rollout", faults: []fault{s.stuckRollout()}},
 	}
@@ -93,7 +93,10 @@ func (s *suite) unboundClaim() fault {
 			claim.Spec.StorageClassName = ptr.To("missing")
 			return errors.Join(s.Client.Create(ctx, claim), s.intent(ctx, name, name, nodeA))
 		},
-		repair: func(ctx context.Context) error { return s.deleteIntents(ctx, name) },
+		repair: func(ctx context.Context) error {
+			// The observer goes on finding a claim that waits.
+			return errors.Join(s.deleteIntents(ctx, name), s.Client.Delete(ctx, newClaim(name)))
+		},
 		alerts: map[string]map[string]string{"HawserIntentNotReady/warning": {"intent": name}},
 	}
 }

@@ -10,11 +10,15 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/hawser-io/hawser/internal/explain/facts"
 	"github.com/hawser-io/hawser/test/apiserver"
 	"github.com/hawser-io/hawser/test/system"
 )
@@ -44,16 +48,34 @@ func (s *suite) startObserver(ctx context.Context) error {
 		"--metrics-bind-address="+s.addresses[observer], "--health-probe-bind-address=0")
 }
 
-// blindObserver: an observer without its role, which has never examined the cluster.
+// blindObserver: one whose role lacks the storage classes.
 func (s *suite) blindObserver() fault {
-	removed := s.removed("an observer without rights", &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{
-		Name: observer}}, map[string]map[string]string{
-		"HawserObserverBlind/warning":  {"kind": "cluster"},
-		"HawserObserverAbsent/warning": nil,
-	})
-	remove := removed.make
-	removed.make = func(ctx context.Context) error {
-		return errors.Join(remove(ctx), s.StopProcess(ctx, observer), s.StartAgain(ctx, observer))
+	role, whole := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: observer}}, []rbacv1.PolicyRule(nil)
+	change := func(ctx context.Context, rules []rbacv1.PolicyRule) error {
+		role.Rules = rules
+		return errors.Join(s.Client.Update(ctx, role), s.StopProcess(ctx, observer), s.StartAgain(ctx, observer))
 	}
-	return removed
+	return fault{
+		name: "an observer without some of its rights",
+		make: func(ctx context.Context) error {
+			if err := s.Client.Get(ctx, client.ObjectKeyFromObject(role), role); err != nil {
+				return err
+			}
+			whole = slices.Clone(role.Rules)
+			return change(ctx, slices.DeleteFunc(role.Rules, func(rule rbacv1.PolicyRule) bool {
+				return slices.Contains(rule.APIGroups, storagev1.GroupName)
+			}))
+		},
+		repair: func(ctx context.Context) error { return change(ctx, whole) },
+		alerts: map[string]map[string]string{"HawserObserverBlind/warning": {"kind": facts.KindClass}},
+	}
+}
+
+func (s *suite) noObserver() fault {
+	return fault{
+		name:   "an observer that does not run",
+		make:   func(ctx context.Context) error { return s.StopProcess(ctx, observer) },
+		repair: func(ctx context.Context) error { return s.StartAgain(ctx, observer) },
+		alerts: map[string]map[string]string{"HawserObserverAbsent/warning": nil},
+	}
 }
