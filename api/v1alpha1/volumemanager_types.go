@@ -250,7 +250,7 @@ type VolumeManagerSpec struct {
 	// +optional
 	Detach *DetachDefaults `json:"detach,omitempty"`
 
-	// verification is deprecated and has no effect. The next release does not have it: remove it. The external-attacher
+	// verification is deprecated and has no effect. v1beta1 does not have it: remove it. The external-attacher
 	// of a driver compares what is attached with what the driver lists.
 	// +optional
 	Verification *Verification `json:"verification,omitempty"`

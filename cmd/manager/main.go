@@ -36,7 +36,7 @@ func main() {
 	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&logging), zap.RawZapOpts(uberzap.WrapCore(lazily))))
 	ctrl.Log.Info("starting", "version", version.Version, "attachMode", o.attachMode)
 	for _, name := range o.withdrawn {
-		ctrl.Log.Info("this flag is deprecated and has no effect; remove it, as the next release refuses it", "flag", name)
+		ctrl.Log.Info("this flag is deprecated and has no effect; remove it, as a later release refuses it", "flag", name)
 	}
 	err := run(signals.SetupSignalHandler(), o)
 	runtime.KeepAlive(kept)

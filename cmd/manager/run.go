@@ -83,7 +83,7 @@ func (o *options) addFlags(flags *flag.FlagSet) {
 			return nil
 		})
 	for _, name := range []string{"csi-endpoint", "verify-period"} {
-		flags.Func(name, "deprecated and without effect: the next release refuses it", func(string) error {
+		flags.Func(name, "deprecated and without effect: a later release refuses it", func(string) error {
 			o.withdrawn = append(o.withdrawn, "--"+name)
 			return nil
 		})

@@ -19,7 +19,7 @@ func (r *Reconciler) announce(before, after *volumesv1alpha1.VolumeManager) {
 	if after.Spec.Verification != nil && (before.Status.ObservedGeneration != after.Generation ||
 		before.Status.Version != after.Status.Version) {
 		r.Recorder.Eventf(after, nil, corev1.EventTypeWarning, "FieldWithoutEffect", "Reconcile", "spec.verification is "+
-			"deprecated and has no effect. Remove it: the next release does not have it")
+			"deprecated and has no effect. Remove it: v1beta1 does not have it")
 	}
 	bad := map[string]metav1.ConditionStatus{volumesv1alpha1.ConditionDegraded: metav1.ConditionTrue,
 		volumesv1alpha1.ConditionMonitored: metav1.ConditionFalse}
