@@ -66,6 +66,9 @@ func TestReleaseIsInstalledUpgradedAndRemovedInEachWay(t *testing.T) {
 	r.claim(t, ofIntent)
 	r.awaitDrivers(t)
 	r.labelNodes(t)
+	// A new manager waits 40 s for agents that it has not heard, so every node has one.
+	r.kubectl(t, "label", "node", nodeB, agentLabel+"=true")
+	check(t, r.ShareKubeletDir(limited(t), nodeB, nodeA))
 	before, err := r.inventory(t)
 	check(t, err)
 	for _, w := range []way{r.withKubectl(t), r.withHelm(t), r.withOLM(t)} {
@@ -103,7 +106,7 @@ func (r releases) live(t *testing.T, w way, before inventory) {
 func (r releases) awaitVersion(t *testing.T, version string) {
 	t.Helper()
 	r.awaitManager(t, func(vm *volumesv1alpha1.VolumeManager) bool { return isRolledOut(vm, version) })
-	for _, node := range []string{nodeA, goneNode} {
+	for _, node := range r.Nodes {
 		_, err := r.AwaitNode(limited(t), node, func(state *volumesv1alpha1.NodeVolumeState) bool {
 			return state != nil && state.Status.AgentVersion == version
 		})
@@ -150,7 +153,8 @@ func (r releases) withHelm(t *testing.T) way {
 	}}
 }
 
-// withOLM: the bundle. OLM applies the objects of the next bundle over those of the one before.
+// withOLM: the bundle. OLM applies the objects of the next bundle over those of the one before, and deletes those that
+// the next one does not have: the names of roles contain the version.
 func (r releases) withOLM(t *testing.T) way {
 	var objects []*unstructured.Unstructured
 	var namespace *corev1.Namespace
@@ -164,6 +168,7 @@ func (r releases) withOLM(t *testing.T) way {
 			check(t, err)
 			r.create(t, namespace)
 		}
+		earlier := objects
 		objects, err = layout.Objects(bundle, hawser)
 		check(t, err)
 		for _, object := range objects {
@@ -172,6 +177,13 @@ func (r releases) withOLM(t *testing.T) way {
 			}
 			check(t, r.Client.Apply(limited(t), client.ApplyConfigurationFromUnstructured(object.DeepCopy()),
 				client.FieldOwner("olm")))
+		}
+		for _, object := range earlier {
+			if !slices.ContainsFunc(objects, func(o *unstructured.Unstructured) bool {
+				return o.GroupVersionKind() == object.GroupVersionKind() && o.GetName() == object.GetName()
+			}) {
+				check(t, r.Client.Delete(limited(t), object))
+			}
 		}
 		r.awaitInstalled(t)
 	}, func(t *testing.T) { r.deleteBundle(t, objects, namespace) }}
