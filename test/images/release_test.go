@@ -213,6 +213,7 @@ func (r releases) observe(t *testing.T, before inventory) {
 	manifests := r.file(firstRelease, "observer.yaml")
 	r.kubectl(t, "apply", "-f", manifests)
 	r.kubectl(t, "label", "namespace", observer, "--overwrite", "pod-security.kubernetes.io/enforce=privileged")
+	r.kubectl(t, "-n", observer, "delete", "replicasets", "--all") // a new one tries at once
 	_, err := r.Kubectl(limited(t), "-n", observer, "wait", "deployment", observer, "--for=condition=Available",
 		"--timeout=2m")
 	r.explain(t, err)
