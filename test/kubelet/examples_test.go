@@ -7,6 +7,7 @@ package kubelet
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -42,6 +43,11 @@ func TestTheExamplesRun(t *testing.T) {
 		"gitops-waves": "fleet", "ci-waits": "preview"} {
 		names, namespaces = append(names, "examples/"+name), append(namespaces, namespace)
 	}
+	// What is counted by a quota is refused until Kubernetes has counted it for the first time.
+	kubectl(t, "create", "namespace", "fleet")
+	kubectl(t, "apply", "-n", "fleet", "-f", filepath.Join(apiserver.Root(), "examples", "gitops-waves", "quota.yaml"))
+	kubectl(t, "wait", "-n", "fleet", "resourcequota", "volumes", "--for=jsonpath={.status.used}", "--timeout=1m")
+	theWeightsAreFilled(t)
 	applied(t, "examples", names, localPods+smallClaims, namespaces)
 	var intents volumesv1alpha1.VolumeAttachmentIntentList
 	if err := sys.Client.List(limited(t), &intents); err != nil {
@@ -59,6 +65,27 @@ func TestTheExamplesRun(t *testing.T) {
 	kubectl(t, "rollout", "status", "-n", "fleet", "deployment/search", "--timeout=1m")
 	theDatabaseGetsADisk(t)
 	theStaticPodStarts(t)
+}
+
+// theWeightsAreFilled before they are read-only on every node: nothing could format the volume later.
+func theWeightsAreFilled(t *testing.T) {
+	t.Helper()
+	applied(t, "weights", []string{"examples/gpu-nodes/namespace.yaml", "examples/gpu-nodes/claim.yaml"},
+		"namespace: models\n"+localPods+smallClaims, nil)
+	claim, err := sys.AwaitClaim(limited(t), "models", "weights", func(c *corev1.PersistentVolumeClaim) bool {
+		return c != nil && c.Status.Phase == corev1.ClaimBound
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pv := &corev1.PersistentVolume{}
+	if err := sys.Client.Get(limited(t), client.ObjectKey{Name: claim.Spec.VolumeName}, pv); err != nil {
+		t.Fatal(err)
+	}
+	image := filepath.Join(sys.BackingDir(), "volumes", pv.Spec.CSI.VolumeHandle+".img")
+	if out, err := exec.CommandContext(limited(t), "mkfs.ext4", "-q", "-F", image).CombinedOutput(); err != nil {
+		t.Fatalf("making a filesystem in %s: %v: %s", image, err, out)
+	}
 }
 
 // theDatabaseGetsADisk while it runs.

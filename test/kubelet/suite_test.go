@@ -96,13 +96,15 @@ func start(ctx context.Context, attach string) error {
 	}
 	options := system.Options{
 		Dir: os.Getenv(dirVariable), Bin: bin, Nodes: []string{nodeA, nodeB}, Out: os.Stdout,
-		ContainerProgram:      program,
-		LinkedKubelets:        []string{nodeB}, // as if /var/lib/kubelet were a link to another disk
-		AttachDetach:          attach == upstream,
-		OnlyUpstream:          attach == upstream,
-		ControllerManagerArgs: []string{"--node-monitor-grace-period=" + gracePeriod.String()},
-		ManagerArgs:           []string{"--attach-mode=Replace"},
-		AgentArgs:             []string{"--driver-timeout=" + driverTimeout.String()},
+		ContainerProgram: program,
+		LinkedKubelets:   []string{nodeB}, // as if /var/lib/kubelet were a link to another disk
+		AttachDetach:     attach == upstream,
+		OnlyUpstream:     attach == upstream,
+		ControllerManagerArgs: []string{"--node-monitor-grace-period=" + gracePeriod.String(),
+			// A quota of a kind that is new is counted with the next period, not when the kind is found.
+			"--resource-quota-sync-period=5s"},
+		ManagerArgs: []string{"--attach-mode=Replace"},
+		AgentArgs:   []string{"--driver-timeout=" + driverTimeout.String()},
 	}
 	if options.Dir == "" {
 		options.Dir = "/tmp/hawser-test-e2e"
