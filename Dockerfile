@@ -13,8 +13,8 @@ ARG TARGETOS
 ARG TARGETARCH
 WORKDIR /src
 COPY go.mod go.sum ./
-RUN go mod download
 COPY api api
+RUN go mod download
 COPY cmd cmd
 COPY config config
 COPY internal internal

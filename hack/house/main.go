@@ -156,8 +156,8 @@ func (h *house) source(path string, data []byte) error {
 var testTool = regexp.MustCompile(`^internal/.*test/`)
 
 func product(path string) bool {
-	inside := strings.HasPrefix(path, "api/") || strings.HasPrefix(path, "cmd/") || strings.HasPrefix(path, "internal/")
-	return inside && !strings.HasSuffix(path, "_test.go") && !testTool.MatchString(path)
+	top, _, _ := strings.Cut(path, "/")
+	return slices.Contains([]string{"api", "cmd", "internal", "pkg"}, top) && !strings.HasSuffix(path, "_test.go") && !testTool.MatchString(path)
 }
 
 // sizes prints the largest of each kind and reports whether one is above its limit.
