@@ -14,6 +14,7 @@ ARG TARGETARCH
 WORKDIR /src
 COPY go.mod go.sum ./
 COPY api api
+COPY pkg pkg
 RUN go mod download
 COPY cmd cmd
 COPY config config

@@ -70,3 +70,5 @@ require (
 replace github.com/hawser-io/hawser => ../..
 
 replace github.com/hawser-io/hawser/api => ../../api
+
+replace github.com/hawser-io/hawser/pkg/volumes => ../../pkg/volumes
