@@ -273,6 +273,7 @@ lint: $(GOLANGCI_LINT) $(ACTIONLINT) ## Run golangci-lint and deadcode on the co
 	cd hack/images && $(GOLANGCI_LINT) run --config ../../.golangci.yml ./...
 	cd api && $(GOLANGCI_LINT) run --config ../.golangci.yml ./...
 	cd pkg/volumes && $(GOLANGCI_LINT) run --config ../../.golangci.yml ./...
+	cd examples/operator && $(GOLANGCI_LINT) run --config ../../.golangci.yml ./...
 	cd api && $(GOLANGCI_LINT) run --config ../.golangci-api.yml ./...
 	@echo "looking for functions that nothing calls"
 	@dead=$$($(DEADCODE) -filter '/hawser/(api|cmd|internal|pkg)' ./cmd/... ./hack/... && \
@@ -289,7 +290,7 @@ $(GOLANGCI_LINT): hack/tools/go.mod hack/tools/go.sum hack/tools/golangci-lint/m
 verify: generate manifests rules ## Regenerate, tidy, format, vet and lint; fail on any difference.
 	for module in $(MODULES); do go -C $$module mod tidy; done
 	@hack/build-control-plane.sh --agree
-	gofmt -l -w api cmd internal pkg test hack
+	gofmt -l -w api cmd examples internal pkg test hack
 	go vet $(PACKAGES)
 	$(MAKE) lint
 	$(MAKE) bundle check-bundle check-rules

@@ -84,18 +84,21 @@ plain+='|/test/(alerts|bundle|docs|csiloop/(ledger|loopdev|store)|gitops|images|
 # which test/e2e, the simulation and the soak have in these programs.
 whole=(./internal/agent ./test/manager)
 
-# The launcher's test builds the launcher, and the end-to-end tests build every program. The cache of go test does not
-# know that, so these always run.
+# The launcher's test builds the launcher, that of the modules programs of others, and the end-to-end tests every
+# program. The cache of go test does not know that, so these always run.
 packages() {
 	local failed=0 test listed plainly raced running=()
 	run "$top" "${whole[@]}" &
 	running+=($!)
-	listed=$(cd "$top" && go list "$all" | grep -v -E '/test/(docs|e2e|manager|release|simulation)$|/internal/(handshake|agent)$')
+	listed=$(cd "$top" && go list "$all" |
+		grep -v -E '/test/(docs|e2e|manager|modules|release|simulation)$|/internal/(handshake|agent)$')
 	mapfile -t plainly < <(grep -E "$plain" <<<"$listed")
 	mapfile -t raced < <(grep -v -E "$plain" <<<"$listed")
 	run "$top" "${plainly[@]}" &
 	running+=($!)
 	run "$top" -race "${raced[@]}" &
+	running+=($!)
+	run "$top" -count=1 ./test/modules &
 	running+=($!)
 	run "$top" -run "$compared" ./test/simulation &
 	running+=($!)

@@ -157,7 +157,8 @@ var testTool = regexp.MustCompile(`^internal/.*test/`)
 
 func product(path string) bool {
 	top, _, _ := strings.Cut(path, "/")
-	return slices.Contains([]string{"api", "cmd", "internal", "pkg"}, top) && !strings.HasSuffix(path, "_test.go") && !testTool.MatchString(path)
+	inside := slices.Contains([]string{"api", "cmd", "internal", "pkg"}, top)
+	return inside && !strings.HasSuffix(path, "_test.go") && !testTool.MatchString(path)
 }
 
 // sizes prints the largest of each kind and reports whether one is above its limit.

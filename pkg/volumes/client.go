@@ -29,8 +29,8 @@ type Client struct {
 type Intents = gentype.ClientWithList[*volumesv1alpha1.VolumeAttachmentIntent,
 	*volumesv1alpha1.VolumeAttachmentIntentList]
 
-// NewForConfig makes a client. config is not changed. It makes no request. With client-go, config is rest.InClusterConfig
-// or of clientcmd; with controller-runtime, GetConfig of the manager.
+// NewForConfig makes a client. config is not changed. It makes no request. With client-go, config comes from
+// rest.InClusterConfig or clientcmd; with controller-runtime, from GetConfig of the manager.
 func NewForConfig(config *rest.Config) (*Client, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(volumesv1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {

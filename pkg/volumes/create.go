@@ -111,7 +111,8 @@ func differences(a, b volumesv1alpha1.VolumeAttachmentIntentSpec) []string {
 	var names []string
 	one, other := reflect.ValueOf(a), reflect.ValueOf(b)
 	for _, field := range reflect.VisibleFields(one.Type()) {
-		if !equality.Semantic.DeepEqual(one.FieldByIndex(field.Index).Interface(), other.FieldByIndex(field.Index).Interface()) {
+		x, y := one.FieldByIndex(field.Index), other.FieldByIndex(field.Index)
+		if !equality.Semantic.DeepEqual(x.Interface(), y.Interface()) {
 			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 			names = append(names, "spec."+name)
 		}

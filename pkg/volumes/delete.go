@@ -23,8 +23,8 @@ import (
 // be attached then, and other intents may use it: an intent with the desired state Attached is gone at once. Whether a
 // volume is still attached is in the VolumeAttachments and in the NodeVolumeState of the node.
 //
-// If ctx ends, the error is an *Error with what the release waits for, such as ReasonUsedByPods of the API. The intent is
-// still being deleted then: the deletion cannot be undone. The other errors are those of the API server.
+// If ctx ends, the error is an *Error with what the release waits for, such as ReasonUsedByPods of the API. The intent
+// is still being deleted then: the deletion cannot be undone. The other errors are those of the API server.
 func (c *Client) DeleteAndWait(ctx context.Context, key types.NamespacedName) error {
 	intents := c.Intents(key.Namespace)
 	intent, err := intents.Get(ctx, key.Name, metav1.GetOptions{})
@@ -34,7 +34,8 @@ func (c *Client) DeleteAndWait(ctx context.Context, key types.NamespacedName) er
 	case err != nil:
 		return fmt.Errorf("reading VolumeAttachmentIntent %s, which is to be deleted: %w", key, err)
 	}
-	err = intents.Delete(ctx, key.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(intent.UID))})
+	only := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(intent.UID))}
+	err = intents.Delete(ctx, key.Name, only)
 	// Conflict: another intent has the name. The wait finds that.
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("deleting VolumeAttachmentIntent %s: %w", key, err)

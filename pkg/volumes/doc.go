@@ -9,8 +9,8 @@ SPDX-License-Identifier: Apache-2.0
 // # Calls
 //
 // CreateAndWait creates an intent and returns it once its volume is on the node. DeleteAndWait deletes an intent and
-// returns once it is gone. Create and WaitForReady are the two parts of CreateAndWait. VolumesOfPod lists the volumes of
-// a pod. Intents is the ordinary client of client-go for everything else.
+// returns once it is gone. Create and WaitForReady are the two parts of CreateAndWait. VolumesOfPod lists the volumes
+// of a pod. Intents is the ordinary client of client-go for everything else.
 //
 // All calls are safe for concurrent use. Waits watch and do not poll, and have no deadline other than that of their
 // context. A wait that its context has ended changes nothing: the same call goes on waiting.
@@ -28,17 +28,17 @@ SPDX-License-Identifier: Apache-2.0
 //
 //	switch volumes.ReasonOf(err) {
 //	case volumesv1alpha1.ReasonVolumeInUse: // another node has the volume
-//	case volumes.ReasonExists: // somebody else has an intent with this name
+//	case volumes.ReasonExists: // another program has an intent with this name
 //	}
 //
-// Error.Stalled reports whether a retry is useless. Every other error is one of the API server, wrapped: the functions of
-// k8s.io/apimachinery/pkg/api/errors recognize it.
+// Error.Stalled reports whether a retry is useless. Every other error is one of the API server, wrapped: the functions
+// of k8s.io/apimachinery/pkg/api/errors recognize it.
 //
 // # Units
 //
-// status.capacity of an intent is in bytes. spec.detachPolicy.forceAfter is a duration in whole seconds or more, from 1m
-// to 720h. spec.mount.fsGroup and SupplementalGroup are numbers of groups. Paths are those of the node's own mount
-// namespace. Timestamps are those of the API, with microseconds where it has them.
+// status.capacity of an intent is in bytes. spec.detachPolicy.forceAfter is a duration from 1m to 720h.
+// spec.mount.fsGroup and SupplementalGroup are numbers of groups. Paths are those of the node's own mount namespace.
+// Timestamps are those of the API, with microseconds where it has them.
 //
 // # Rights
 //

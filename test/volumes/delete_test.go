@@ -105,7 +105,8 @@ func TestTheErrorOfADeletionNamesWhatTheReleaseWaitsFor(t *testing.T) {
 	if err := c.Get(limited(t), keyOf(i.Name), i); err != nil {
 		t.Fatal(err)
 	}
-	observe(t, c, i, volumesv1alpha1.ConditionReady, metav1.ConditionFalse, volumesv1alpha1.ReasonReleasing, "being deleted")
+	observe(t, c, i, volumesv1alpha1.ConditionReady, metav1.ConditionFalse, volumesv1alpha1.ReasonReleasing,
+		"being deleted")
 	observe(t, c, i, volumesv1alpha1.ConditionPublished, metav1.ConditionFalse, volumesv1alpha1.ReasonUsedByPods,
 		"used by pod shop/web")
 	ctx, cancel := context.WithCancelCause(t.Context())
