@@ -226,9 +226,26 @@ func version(t *testing.T) string {
 	return ""
 }
 
+func TestAReleaseNeedsItsOwnVersionInEachGoMod(t *testing.T) {
+	script := abs(t, filepath.Join(root, "hack", "modules.sh"))
+	run := func(arguments ...string) (string, error) {
+		output, err := exec.CommandContext(t.Context(), script, arguments...).CombinedOutput()
+		return string(output), err
+	}
+	if output, err := run("check", version(t)); err != nil {
+		t.Errorf("hack/modules.sh check %s: %v, want success\n%s", version(t), err, output)
+	}
+	if output, err := run("check", "v0.0.1"); err == nil || !strings.Contains(output, "pkg/volumes/go.mod requires api") {
+		t.Errorf("hack/modules.sh check v0.0.1: %v, want that it names pkg/volumes/go.mod\n%s", err, output)
+	}
+	if tags, err := run("tags", "v0.0.1"); err != nil || tags != "api/v0.0.1\npkg/volumes/v0.0.1\n" {
+		t.Errorf("hack/modules.sh tags v0.0.1: %v, %q, want one tag for each nested module", err, tags)
+	}
+}
+
 func TestAllModulesRequireTheSameVersionsOfOurs(t *testing.T) {
 	want := version(t)
-	for _, dir := range []string{".", "pkg/volumes", "test/gitops"} {
+	for _, dir := range []string{".", "examples/operator", "pkg/volumes", "test/gitops"} {
 		file := goMod(t, dir)
 		replaced := []string{}
 		for _, r := range file.Replace {
