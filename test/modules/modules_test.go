@@ -106,7 +106,9 @@ func newStranger(t *testing.T, cache, requires, program string) stranger {
 		}
 	}
 	s.env = environment.With()
+	// What our module requires is fetched to the cache of the machine, where the stranger's go command finds it.
 	s.run("-C", abs(t, filepath.Join(root, requires)), "mod", "download")
+	s.run("-C", abs(t, filepath.Join(root, requires)), "list", "-m", "all")
 	known := strings.TrimSpace(s.run("env", "GOMODCACHE"))
 	s.env = environment.With("GOFLAGS=-mod=mod -modcacherw -trimpath", "GOWORK=off", "GOSUMDB=off", "GONOSUMDB=*",
 		"GOMODCACHE="+cache,
