@@ -8,7 +8,6 @@ SPDX-License-Identifier: Apache-2.0
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 
@@ -30,7 +29,8 @@ func main() {
 func run() error {
 	ctrl.SetLogger(zap.New())
 	scheme := runtime.NewScheme()
-	if err := errors.Join(addToScheme(scheme), volumesv1alpha1.AddToScheme(scheme)); err != nil {
+	addToScheme(scheme)
+	if err := volumesv1alpha1.AddToScheme(scheme); err != nil {
 		return err
 	}
 	config, err := ctrl.GetConfig()

@@ -50,10 +50,9 @@ type DatasetList struct {
 
 var groupVersion = schema.GroupVersion{Group: "data.example.com", Version: "v1"}
 
-func addToScheme(scheme *runtime.Scheme) error {
+func addToScheme(scheme *runtime.Scheme) {
 	scheme.AddKnownTypes(groupVersion, &Dataset{}, &DatasetList{})
 	metav1.AddToGroupVersion(scheme, groupVersion)
-	return nil
 }
 
 // DeepCopyObject is what controller-gen would generate.
