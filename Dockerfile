@@ -13,8 +13,9 @@ ARG TARGETOS
 ARG TARGETARCH
 WORKDIR /src
 COPY go.mod go.sum ./
-RUN go mod download
 COPY api api
+COPY pkg pkg
+RUN go mod download
 COPY cmd cmd
 COPY config config
 COPY internal internal

@@ -42,6 +42,8 @@ OLM_TAGS := containers_image_openpgp,exclude_graphdriver_btrfs,exclude_graphdriv
 IMAGES ?= hawser
 # The tag of the images that config/ names.
 TAG ?= dev
+# Every package of the main module and of those that it requires from this repository: api and pkg/volumes.
+PACKAGES := github.com/hawser-io/hawser/...
 # Every Go module of the repository.
 MODULES := $(sort $(patsubst %/go.mod,%,$(wildcard ./go.mod */go.mod */*/go.mod */*/*/go.mod)))
 
@@ -279,10 +281,13 @@ lint: $(GOLANGCI_LINT) $(ACTIONLINT) ## Run golangci-lint and deadcode on the co
 	$(GOLANGCI_LINT) run ./...
 	cd hack/localcluster && $(GOLANGCI_LINT) run --config ../../.golangci.yml ./...
 	cd hack/images && $(GOLANGCI_LINT) run --config ../../.golangci.yml ./...
-	$(GOLANGCI_LINT) run --config .golangci-api.yml ./api/...
+	cd api && $(GOLANGCI_LINT) run --config ../.golangci.yml ./...
+	cd pkg/volumes && $(GOLANGCI_LINT) run --config ../../.golangci.yml ./...
+	cd examples/operator && $(GOLANGCI_LINT) run --config ../../.golangci.yml ./...
+	cd api && $(GOLANGCI_LINT) run --config ../.golangci-api.yml ./...
 	@echo "looking for functions that nothing calls"
 	@dead=$$($(DEADCODE) -filter '/hawser/(api|cmd|internal|pkg)' ./cmd/... ./hack/... && \
-		$(DEADCODE) -test -filter '/hawser/(api|cmd|internal|hack|test)' ./...); \
+		$(DEADCODE) -test -filter '/hawser/(api|cmd|internal|pkg|hack|test)' $(PACKAGES)); \
 	if test -n "$$dead"; then echo "$$dead"; exit 1; fi
 	$(ACTIONLINT) -shellcheck= -pyflakes=
 	go run ./hack/house
@@ -295,8 +300,8 @@ $(GOLANGCI_LINT): hack/tools/go.mod hack/tools/go.sum hack/tools/golangci-lint/m
 verify: generate manifests rules ## Regenerate, tidy, format, vet and lint; fail on any difference.
 	for module in $(MODULES); do go -C $$module mod tidy; done
 	@hack/build-control-plane.sh --agree
-	gofmt -l -w api cmd internal test hack
-	go vet ./...
+	gofmt -l -w api cmd examples internal pkg test hack
+	go vet $(PACKAGES)
 	$(MAKE) lint
 	$(MAKE) bundle check-bundle check-rules
 	@hack/check-clean.sh

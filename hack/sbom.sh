@@ -18,5 +18,5 @@ export SYFT_CHECK_FOR_APP_UPDATE=false
 		.name = $name
 		| .documentNamespace = "https://github.com/hawser-io/hawser/releases/\($version)/\($name).spdx.json"
 		| .creationInfo.created = ($time | todate)
-		# The version of our own module is not in what -trimpath leaves of the flags.
-		| (.packages[] | select(.name == "github.com/hawser-io/hawser") | .versionInfo) = $version'
+		# The version of our own modules is not in what -trimpath leaves of the flags.
+		| (.packages[] | select(.name | test("^github.com/hawser-io/hawser(/|$)")) | .versionInfo) = $version'

@@ -29,7 +29,7 @@ if [[ ${1:-} == --kubernetes ]]; then
 	[[ -d $KUBEBUILDER_ASSETS ]] || KUBEBUILDER_ASSETS=$top/.cache/bin
 	echo "== $("$KUBEBUILDER_ASSETS/kube-apiserver" --version)"
 	mapfile -t packages < <(cd "$top" &&
-		grep -rlE --include='*_test.go' 'apiserver\.(Start|Borrow)\(t\)' api cmd config internal test |
+		grep -rlE --include='*_test.go' 'apiserver\.(Start|Borrow)\(t\)' cmd config internal test |
 		xargs dirname | sed '/^test\/e2e$/d; /^test\/simulation$/d; s,^,./,' | sort -u)
 	set -- "${packages[@]}" ./test/apiserver
 fi
@@ -60,6 +60,9 @@ run() { # DIRECTORY FLAGS AND PACKAGES... Without debug information a test is li
 # The comparison of the simulation's API server with a real one, which cannot start if it yields to everything else.
 compared='^TestTheAPIServerInMemory'
 
+# Every package of the main module, and of the modules api and pkg/volumes.
+all=github.com/hawser-io/hawser/...
+
 # What only computes, and yields to everything else. One goroutine explores each world, so the race detector would find
 # nothing there.
 compute() {
@@ -81,18 +84,21 @@ plain+='|/test/(alerts|bundle|docs|csiloop/(ledger|loopdev|store)|gitops|images|
 # which test/e2e, the simulation and the soak have in these programs.
 whole=(./internal/agent ./test/manager)
 
-# The launcher's test builds the launcher, and the end-to-end tests build every program. The cache of go test does not
-# know that, so these always run.
+# The launcher's test builds the launcher, that of the modules programs of others, and the end-to-end tests every
+# program. The cache of go test does not know that, so these always run.
 packages() {
 	local failed=0 test listed plainly raced running=()
 	run "$top" "${whole[@]}" &
 	running+=($!)
-	listed=$(cd "$top" && go list ./... | grep -v -E '/test/(docs|e2e|manager|release|simulation)$|/internal/(handshake|agent)$')
+	listed=$(cd "$top" && go list "$all" |
+		grep -v -E '/test/(docs|e2e|manager|modules|release|simulation)$|/internal/(handshake|agent)$')
 	mapfile -t plainly < <(grep -E "$plain" <<<"$listed")
 	mapfile -t raced < <(grep -v -E "$plain" <<<"$listed")
 	run "$top" "${plainly[@]}" &
 	running+=($!)
 	run "$top" -race "${raced[@]}" &
+	running+=($!)
+	run "$top" -count=1 ./test/modules &
 	running+=($!)
 	run "$top" -run "$compared" ./test/simulation &
 	running+=($!)
@@ -113,7 +119,7 @@ tests() {
 		return
 	fi
 	# Many tests have time limits, so that nothing is compiled beside them on a fresh machine.
-	(cd "$top" && go build -race ./...) || return 1
+	(cd "$top" && go build -race "$all") || return 1
 	if [[ $long ]]; then
 		run "$top" -race -count=1 -parallel 8 -run "$outages|^TestEveryAnswer" ./test/e2e &
 		running+=($!)

@@ -156,7 +156,8 @@ func (h *house) source(path string, data []byte) error {
 var testTool = regexp.MustCompile(`^internal/.*test/`)
 
 func product(path string) bool {
-	inside := strings.HasPrefix(path, "api/") || strings.HasPrefix(path, "cmd/") || strings.HasPrefix(path, "internal/")
+	top, _, _ := strings.Cut(path, "/")
+	inside := slices.Contains([]string{"api", "cmd", "internal", "pkg"}, top)
 	return inside && !strings.HasSuffix(path, "_test.go") && !testTool.MatchString(path)
 }
 

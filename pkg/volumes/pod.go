@@ -17,9 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/component-helpers/storage/ephemeral"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
@@ -34,7 +33,7 @@ type Volume struct {
 	Name string
 	// Intent through which the volume is attached. It is empty for a claim in attach mode Coexist. An intent that
 	// Hawser has yet to create has its name here too.
-	Intent client.ObjectKey
+	Intent types.NamespacedName
 	// Claim is the name of the claim, in the pod's namespace. It is empty if the intent does not exist.
 	Claim string
 	// PersistentVolume is the name of the volume; empty until the claim is bound or the intent is resolved.
@@ -62,11 +61,11 @@ type Volume struct {
 // It reads each claim, intent and PersistentVolume once, and writes nothing. What does not exist yet leaves its fields
 // empty, without an error. The pod may be gated or have no node. The result is what the API has at present: use
 // WaitForReady on an Intent of the result, and call VolumesOfPod again.
-func VolumesOfPod(ctx context.Context, reader client.Reader, pod *corev1.Pod) ([]Volume, error) {
+func (c *Client) VolumesOfPod(ctx context.Context, pod *corev1.Pod) ([]Volume, error) {
 	var volumes []Volume
 	var failures []error
 	for i := range pod.Spec.Volumes {
-		found, err := volumesOf(ctx, reader, pod, &pod.Spec.Volumes[i])
+		found, err := c.volumesOf(ctx, pod, &pod.Spec.Volumes[i])
 		if err != nil {
 			failures = append(failures, fmt.Errorf("reading volume %s of pod %s/%s: %w", pod.Spec.Volumes[i].Name,
 				pod.Namespace, pod.Name, err))
@@ -80,13 +79,13 @@ func VolumesOfPod(ctx context.Context, reader client.Reader, pod *corev1.Pod) ([
 }
 
 // volumesOf are the volumes that one volume of the spec stands for.
-func volumesOf(ctx context.Context, reader client.Reader, pod *corev1.Pod, in *corev1.Volume) ([]Volume, error) {
+func (c *Client) volumesOf(ctx context.Context, pod *corev1.Pod, in *corev1.Volume) ([]Volume, error) {
 	if in.CSI != nil && in.CSI.Driver == volumesv1alpha1.InlineDriver {
 		if selector := in.CSI.VolumeAttributes[volumesv1alpha1.AttributeIntents]; selector != "" {
-			return selected(ctx, reader, pod, in, selector)
+			return c.selected(ctx, pod, in, selector)
 		}
 	}
-	v, ok, err := volumeOf(ctx, reader, pod, in)
+	v, ok, err := c.volumeOf(ctx, pod, in)
 	if err != nil || !ok {
 		return nil, err
 	}
@@ -94,14 +93,12 @@ func volumesOf(ctx context.Context, reader client.Reader, pod *corev1.Pod, in *c
 }
 
 // selected are the volumes that the selector of a directory selects at present.
-func selected(ctx context.Context, reader client.Reader, pod *corev1.Pod, in *corev1.Volume,
-	text string) ([]Volume, error) {
+func (c *Client) selected(ctx context.Context, pod *corev1.Pod, in *corev1.Volume, text string) ([]Volume, error) {
 	selector, err := labels.Parse(text)
 	if err != nil || selector.Empty() {
 		return nil, err // an empty one is refused, so the pod has nothing
 	}
-	list := &volumesv1alpha1.VolumeAttachmentIntentList{}
-	err = reader.List(ctx, list, client.InNamespace(pod.Namespace), client.MatchingLabelsSelector{Selector: selector})
+	list, err := c.Intents(pod.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
 	if err != nil {
 		return nil, err
 	}
@@ -112,8 +109,8 @@ func selected(ctx context.Context, reader client.Reader, pod *corev1.Pod, in *co
 			continue
 		}
 		v := Volume{Name: in.Name, ReadOnly: ptr.Deref(in.CSI.ReadOnly, false)}
-		p := &podVolume{reader: reader, pod: pod, Volume: &v}
-		p.Intent = client.ObjectKeyFromObject(intent)
+		p := &podVolume{client: c, pod: pod, Volume: &v}
+		p.Intent = types.NamespacedName{Namespace: intent.Namespace, Name: intent.Name}
 		p.ofIntent(intent)
 		if err := p.readClaim(ctx); err != nil {
 			return nil, err
@@ -123,16 +120,16 @@ func selected(ctx context.Context, reader client.Reader, pod *corev1.Pod, in *co
 	return volumes, nil
 }
 
-func volumeOf(ctx context.Context, reader client.Reader, pod *corev1.Pod, in *corev1.Volume) (Volume, bool, error) {
+func (c *Client) volumeOf(ctx context.Context, pod *corev1.Pod, in *corev1.Volume) (Volume, bool, error) {
 	v := Volume{Name: in.Name}
-	p := &podVolume{reader: reader, pod: pod, Volume: &v}
+	p := &podVolume{client: c, pod: pod, Volume: &v}
 	var err error
 	switch {
 	case in.PersistentVolumeClaim != nil:
 		v.Claim, v.ReadOnly = in.PersistentVolumeClaim.ClaimName, in.PersistentVolumeClaim.ReadOnly
 		err = p.ofKubelet(ctx)
 	case in.Ephemeral != nil:
-		v.Claim = ephemeral.VolumeClaimName(pod, in)
+		v.Claim = pod.Name + "-" + in.Name // as Kubernetes names it
 		err = p.ofKubelet(ctx)
 	case in.CSI != nil && in.CSI.Driver == volumesv1alpha1.InlineDriver:
 		v.ReadOnly = ptr.Deref(in.CSI.ReadOnly, false)
@@ -145,14 +142,14 @@ func volumeOf(ctx context.Context, reader client.Reader, pod *corev1.Pod, in *co
 
 // podVolume reads one volume of a pod.
 type podVolume struct {
-	reader client.Reader
+	client *Client
 	pod    *corev1.Pod
 	*Volume
 }
 
 // inline reads what an inline volume names.
 func (p *podVolume) inline(ctx context.Context, attributes map[string]string) error {
-	p.Intent = client.ObjectKey{Namespace: p.pod.Namespace, Name: attributes[volumesv1alpha1.AttributeIntent]}
+	p.Intent = types.NamespacedName{Namespace: p.pod.Namespace, Name: attributes[volumesv1alpha1.AttributeIntent]}
 	if claim := attributes[volumesv1alpha1.AttributeClaim]; claim != "" {
 		p.Claim, p.Intent.Name = claim, volumesv1alpha1.InlineIntentName(p.pod.Name, p.pod.UID, claim)
 	}
@@ -164,27 +161,26 @@ func (p *podVolume) inline(ctx context.Context, attributes map[string]string) er
 
 // ofKubelet reads a volume that the kubelet mounts. It has an intent in attach mode Replace alone.
 func (p *podVolume) ofKubelet(ctx context.Context) error {
-	p.Intent = client.ObjectKey{Namespace: p.pod.Namespace,
+	p.Intent = types.NamespacedName{Namespace: p.pod.Namespace,
 		Name: volumesv1alpha1.PodIntentName(p.pod.Name, p.pod.UID, p.Name)}
 	found, err := p.readIntent(ctx)
 	if err != nil {
 		return err
 	}
 	if !found {
-		p.Intent = client.ObjectKey{}
+		p.Intent = types.NamespacedName{}
 	}
 	return p.readClaim(ctx)
 }
 
 // readIntent reads the intent. Another one that has its name is none of the pod's.
 func (p *podVolume) readIntent(ctx context.Context) (found bool, err error) {
-	intent := &volumesv1alpha1.VolumeAttachmentIntent{}
-	if err := p.reader.Get(ctx, p.Intent, intent); err != nil {
-		// Without Hawser's kinds there is no intent of a claim either.
-		if p.Claim != "" && meta.IsNoMatchError(err) {
-			return false, nil
-		}
-		return false, client.IgnoreNotFound(err)
+	if p.Intent.Name == "" {
+		return false, nil
+	}
+	intent, err := p.client.Intents(p.Intent.Namespace).Get(ctx, p.Intent.Name, metav1.GetOptions{})
+	if err != nil {
+		return false, ignoreNotFound(err) // as without Hawser's kinds
 	}
 	named := p.Claim == "" // by the author of the pod
 	if !named && !metav1.IsControlledBy(intent, p.pod) {
@@ -210,10 +206,9 @@ func (p *podVolume) readClaim(ctx context.Context) error {
 	if p.Claim == "" {
 		return nil
 	}
-	claim := &corev1.PersistentVolumeClaim{}
-	key := client.ObjectKey{Namespace: p.pod.Namespace, Name: p.Claim}
-	if err := p.reader.Get(ctx, key, claim); err != nil {
-		return client.IgnoreNotFound(err)
+	claim, err := p.client.claims(p.pod.Namespace).Get(ctx, p.Claim, metav1.GetOptions{})
+	if err != nil {
+		return ignoreNotFound(err)
 	}
 	if p.Mode == "" {
 		p.Mode = ptr.Deref(claim.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
@@ -224,15 +219,19 @@ func (p *podVolume) readClaim(ctx context.Context) error {
 	if p.PersistentVolume == "" {
 		return nil
 	}
-	pv := &corev1.PersistentVolume{}
-	switch err := p.reader.Get(ctx, client.ObjectKey{Name: p.PersistentVolume}, pv); {
-	case apierrors.IsNotFound(err):
-		return nil
-	case err != nil:
-		return err
+	pv, err := p.client.persistentVolumes().Get(ctx, p.PersistentVolume, metav1.GetOptions{})
+	if err != nil {
+		return ignoreNotFound(err)
 	}
 	p.SupplementalGroup = extraGroup(pv, p.pod)
 	return nil
+}
+
+func ignoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
 }
 
 // extraGroup is the group of the annotation; nil if it is no number, as for the kubelet, or the pod names it itself.

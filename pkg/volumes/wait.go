@@ -14,87 +14,79 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// StalledError is the error of an intent that no retry can make Ready: its author or an administrator has to change
-// something first.
-type StalledError struct {
-	// Intent is the namespace and the name of the intent.
-	Intent client.ObjectKey
-	// Reason and Message of the intent's condition Stalled.
-	Reason, Message string
-}
-
-// Error names the intent, the reason and the message.
-func (e *StalledError) Error() string {
-	return fmt.Sprintf("VolumeAttachmentIntent %s is stalled: %s: %s", e.Intent, e.Reason, e.Message)
-}
-
-// NotReadyError is the error of a wait that its context ended. errors.Is finds context.DeadlineExceeded or
-// context.Canceled in it.
-type NotReadyError struct {
-	// Intent is the namespace and the name of the intent.
-	Intent client.ObjectKey
-	// Reason and Message of the intent's condition Ready when it was seen last. Reason is ReasonNotFound if the intent
-	// does not exist, and ReasonNotObserved if no status has been written for its present spec.
-	Reason, Message string
-
-	cause error
-}
-
-// Reasons of a NotReadyError that are not those of a condition.
-const (
-	ReasonNotFound    = "NotFound"
-	ReasonNotObserved = "NotObserved"
-	// ReasonUnknown: the API server could not be read.
-	ReasonUnknown = "Unknown"
-)
-
-// Error names the intent, the reason, the message and what ended the wait.
-func (e *NotReadyError) Error() string {
-	return fmt.Sprintf("VolumeAttachmentIntent %s is not Ready: %s: %s: %v", e.Intent, e.Reason, e.Message, e.cause)
-}
-
-// Unwrap returns what ended the wait.
-func (e *NotReadyError) Unwrap() error { return e.cause }
-
 // WaitForReady blocks until the intent has reached its desired state for its present spec, and returns it. For an
 // intent with the desired state Published, status.path of the result is where its volume is on the node.
 //
-// It watches and does not poll. The intent may not exist yet: the wait continues until it does. It also continues if
-// the intent is deleted, because another one may be created under the name. A watch that ends, for example while the
-// API server restarts, is started again with backoff.
+// The intent may not exist yet: the wait continues until it does. It also continues if the intent is deleted, because
+// another one may be created under the name. A watch that ends, for example while the API server restarts, is started
+// again with backoff.
 //
-// The wait has no deadline other than that of ctx. Its errors are
+// Its errors are
 //
-//   - *StalledError, at once, if the condition Stalled is True,
-//   - *NotReadyError, if ctx ended,
+//   - *Error with Stalled, at once, if the condition Stalled is True,
+//   - *Error with what the intent waits for, if ctx ended. errors.Is finds the cause of the context in it,
 //   - the error of the API server, if it refuses the list or the watch: the caller lacks a right, or Hawser's kinds are
 //     not installed.
-func WaitForReady(ctx context.Context, c client.WithWatch,
-	key client.ObjectKey) (*volumesv1alpha1.VolumeAttachmentIntent, error) {
-	w := &waiting{client: c, key: key, seen: &NotReadyError{Intent: key, Reason: ReasonUnknown,
-		Message: "the API server has not answered yet"}}
-	retry := wait.Backoff{Duration: firstRetry, Factor: 2, Jitter: 0.5, Steps: 20, Cap: longestRetry}
+func (c *Client) WaitForReady(ctx context.Context,
+	key types.NamespacedName) (*volumesv1alpha1.VolumeAttachmentIntent, error) {
+	return c.wait(ctx, key, judgeReady)
+}
+
+// Delays between two watches, if one ended.
+const (
+	firstRetry   = 50 * time.Millisecond
+	longestRetry = 10 * time.Second
+)
+
+// judge decides on an intent as it is now; nil is one that does not exist. Without done, why is what it waits for.
+// With done and without why, the wait has succeeded.
+type judge func(intent *volumesv1alpha1.VolumeAttachmentIntent) (done bool, why *Error)
+
+// judgeReady is done with an intent that is Ready or Stalled for its present spec.
+func judgeReady(intent *volumesv1alpha1.VolumeAttachmentIntent) (done bool, why *Error) {
+	if intent == nil {
+		return false, &Error{Reason: ReasonNotFound, Message: "it does not exist"}
+	}
+	r := meta.FindStatusCondition(intent.Status.Conditions, volumesv1alpha1.ConditionReady)
+	why = explain(intent)
+	switch {
+	case why.Stalled():
+		return true, why
+	case r != nil && r.Status == metav1.ConditionTrue && r.ObservedGeneration == intent.Generation &&
+		intent.Status.ObservedGeneration == intent.Generation && intent.DeletionTimestamp.IsZero():
+		return true, nil
+	}
+	return false, why
+}
+
+// wait lists and watches the intent until the judge is done, and returns it as it is then.
+func (c *Client) wait(ctx context.Context, key types.NamespacedName,
+	judge judge) (*volumesv1alpha1.VolumeAttachmentIntent, error) {
+	w := &waiting{client: c.Intents(key.Namespace), key: key, judge: judge,
+		seen: &Error{Reason: ReasonUnknown, Message: "the API server has not answered yet"}}
+	retry := backoff()
 	for {
-		intent, err := w.once(ctx)
-		var stalled *StalledError
+		done, err := w.once(ctx)
+		var about *Error
 		switch {
-		case intent != nil:
-			return intent, nil
-		case ctx.Err() != nil:
-			w.seen.cause = context.Cause(ctx)
-			return nil, w.seen
-		case errors.As(err, &stalled), refused(err):
+		case done:
+			return w.intent, nil
+		case errors.As(err, &about), refused(err):
 			return nil, err
+		case ctx.Err() != nil:
+			w.seen.Intent, w.seen.cause = key, context.Cause(ctx)
+			return nil, w.seen
 		}
 		if w.progressed {
-			retry.Steps, retry.Duration = 20, firstRetry
+			retry = backoff()
 		}
 		timer := time.NewTimer(retry.Step())
 		select {
@@ -105,50 +97,48 @@ func WaitForReady(ctx context.Context, c client.WithWatch,
 	}
 }
 
-// Delays between two watches, if one ended.
-const (
-	firstRetry   = 50 * time.Millisecond
-	longestRetry = 10 * time.Second
-)
+func backoff() wait.Backoff {
+	return wait.Backoff{Duration: firstRetry, Factor: 2, Jitter: 0.5, Steps: 20, Cap: longestRetry}
+}
 
 // refused reports whether the API server will answer the same next time.
 func refused(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsInvalid(err) ||
-		apierrors.IsBadRequest(err) || apierrors.IsNotFound(err) || meta.IsNoMatchError(err)
+		apierrors.IsBadRequest(err) || apierrors.IsNotFound(err)
 }
 
-// waiting is one call of WaitForReady.
+// waiting is one wait.
 type waiting struct {
-	client client.WithWatch
-	key    client.ObjectKey
+	client *Intents
+	key    types.NamespacedName
+	judge  judge
+	// intent as it was when the judge was done.
+	intent *volumesv1alpha1.VolumeAttachmentIntent
 	// seen is what to report if the wait ends now.
-	seen *NotReadyError
+	seen *Error
 	// progressed: the last watch has shown something.
 	progressed bool
 }
 
-// once lists the intent and watches it until it is Ready or Stalled, or the watch ends.
-func (w *waiting) once(ctx context.Context) (*volumesv1alpha1.VolumeAttachmentIntent, error) {
+// once lists the intent and watches it until the judge is done, or the watch ends.
+func (w *waiting) once(ctx context.Context) (done bool, err error) {
 	w.progressed = false
-	list := &volumesv1alpha1.VolumeAttachmentIntentList{}
-	only := []client.ListOption{client.InNamespace(w.key.Namespace), client.MatchingFields{"metadata.name": w.key.Name}}
-	if err := w.client.List(ctx, list, only...); err != nil {
-		return nil, w.failed(fmt.Errorf("listing VolumeAttachmentIntent %s: %w", w.key, err))
+	only := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", w.key.Name).String()}
+	list, err := w.client.List(ctx, only)
+	if err != nil {
+		return false, w.failed(fmt.Errorf("listing VolumeAttachmentIntent %s: %w", w.key, err))
 	}
 	var intent *volumesv1alpha1.VolumeAttachmentIntent
 	if len(list.Items) > 0 {
 		intent = &list.Items[0]
 	}
-	switch done, err := w.judge(intent); {
-	case err != nil:
-		return nil, err
-	case done:
-		return intent, nil
+	if done, err := w.decide(intent); done || err != nil {
+		return done, err
 	}
-	from := &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.ResourceVersion}}
-	changes, err := w.client.Watch(ctx, list, append(only, from)...)
+	only.ResourceVersion = list.ResourceVersion
+	changes, err := w.client.Watch(ctx, only)
 	if err != nil {
-		return nil, w.failed(fmt.Errorf("watching VolumeAttachmentIntent %s: %w", w.key, err))
+		return false, w.failed(fmt.Errorf("watching VolumeAttachmentIntent %s: %w", w.key, err))
 	}
 	defer changes.Stop()
 	return w.follow(ctx, changes)
@@ -156,24 +146,23 @@ func (w *waiting) once(ctx context.Context) (*volumesv1alpha1.VolumeAttachmentIn
 
 // failed notes an error that is worth another attempt, as what is known.
 func (w *waiting) failed(err error) error {
-	w.seen.Reason, w.seen.Message = ReasonUnknown, err.Error()
+	w.seen = &Error{Reason: ReasonUnknown, Message: err.Error()}
 	return err
 }
 
-// follow returns the intent once it is Ready, and nil once the watch has ended.
-func (w *waiting) follow(ctx context.Context, changes watch.Interface) (*volumesv1alpha1.VolumeAttachmentIntent,
-	error) {
+// follow returns once the judge is done, or the watch has ended.
+func (w *waiting) follow(ctx context.Context, changes watch.Interface) (done bool, err error) {
 	for {
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return false, ctx.Err()
 		case change, open := <-changes.ResultChan():
 			if !open {
-				return nil, nil
+				return false, nil
 			}
 			intent, ok := change.Object.(*volumesv1alpha1.VolumeAttachmentIntent)
 			if !ok { // an error of the watch, such as a version that is too old
-				return nil, apierrors.FromObject(change.Object)
+				return false, apierrors.FromObject(change.Object)
 			}
 			switch w.progressed = true; change.Type {
 			case watch.Bookmark:
@@ -181,43 +170,24 @@ func (w *waiting) follow(ctx context.Context, changes watch.Interface) (*volumes
 			case watch.Deleted:
 				intent = nil
 			}
-			switch done, err := w.judge(intent); {
-			case err != nil:
-				return nil, err
-			case done:
-				return intent, nil
+			if done, err := w.decide(intent); done || err != nil {
+				return done, err
 			}
 		}
 	}
 }
 
-// judge reports whether the intent is Ready, and notes what it waits for. nil is an intent that does not exist.
-func (w *waiting) judge(intent *volumesv1alpha1.VolumeAttachmentIntent) (ready bool, err error) {
-	if intent == nil {
-		w.seen.Reason, w.seen.Message = ReasonNotFound, "it does not exist"
-		return false, nil
-	}
-	if intent.Status.ObservedGeneration != intent.Generation {
-		w.seen.Reason, w.seen.Message = ReasonNotObserved, "no status has been written for its present spec"
-		return false, nil
-	}
-	conditions := intent.Status.Conditions
-	if s := meta.FindStatusCondition(conditions, volumesv1alpha1.ConditionStalled); s != nil &&
-		s.Status == metav1.ConditionTrue {
-		return false, &StalledError{Intent: w.key, Reason: s.Reason, Message: s.Message}
-	}
-	r := meta.FindStatusCondition(conditions, volumesv1alpha1.ConditionReady)
+// decide asks the judge and notes what the intent waits for.
+func (w *waiting) decide(intent *volumesv1alpha1.VolumeAttachmentIntent) (done bool, err error) {
+	done, why := w.judge(intent)
 	switch {
-	case r == nil:
-		w.seen.Reason, w.seen.Message = ReasonNotObserved, "it has no condition Ready"
-	case r.Status == metav1.ConditionTrue && r.ObservedGeneration == intent.Generation &&
-		intent.DeletionTimestamp.IsZero():
-		return true, nil
-	case r.Status == metav1.ConditionTrue:
-		w.seen.Reason = ReasonNotObserved
-		w.seen.Message = "it is being deleted, or its condition Ready is older than its spec"
-	default:
-		w.seen.Reason, w.seen.Message = r.Reason, r.Message
+	case why == nil:
+		w.intent = intent
+		return done, nil
+	case done:
+		why.Intent = w.key
+		return false, why
 	}
+	w.seen = why
 	return false, nil
 }

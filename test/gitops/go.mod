@@ -35,6 +35,7 @@ require (
 	github.com/go-openapi/swag/yamlutils v0.27.1 // indirect
 	github.com/google/gnostic-models v0.7.1 // indirect
 	github.com/google/uuid v1.6.0 // indirect
+	github.com/hawser-io/hawser/api v0.1.0
 	github.com/json-iterator/go v1.1.12 // indirect
 	github.com/modern-go/concurrent v0.0.0-20180306012644-bacd9c7ef1dd // indirect
 	github.com/modern-go/reflect2 v1.0.3-0.20250322232337-35a7c28c31ee // indirect
@@ -67,3 +68,7 @@ require (
 )
 
 replace github.com/hawser-io/hawser => ../..
+
+replace github.com/hawser-io/hawser/api => ../../api
+
+replace github.com/hawser-io/hawser/pkg/volumes => ../../pkg/volumes

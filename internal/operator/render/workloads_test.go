@@ -217,7 +217,7 @@ func TestEveryFlagOfAUserHasItsField(t *testing.T) {
 	withoutField := map[string]string{
 		"leader-elect": "the manifests set it", "leader-elect-namespace": "there is one namespace",
 		"node-name": "the pod's own", "pprof-bind-address": "for measurements",
-		"observe": "config/observer is another installation",
+		"observe":      "config/observer is another installation",
 		"boot-id-file": "for tests", "machine-identity-file": "for tests", "mountinfo": "the manifests set it",
 	}
 	defined := regexp.MustCompile(`Var\((?:[^,"]+, )?"([a-z-]+)"`)

@@ -3,7 +3,7 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-package v1alpha1_test
+package api
 
 import (
 	"strings"

@@ -3,7 +3,7 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-package volumes_test
+package volumes
 
 import (
 	"testing"
@@ -61,7 +61,7 @@ func ownedBy(uid, name, claim string) *volumesv1alpha1.VolumeAttachmentIntent {
 }
 
 func TestVolumesOfAPodHaveWhatTheirClaimsAndIntentsHave(t *testing.T) {
-	_, c := apiserver.Borrow(t)
+	config, c := apiserver.Borrow(t)
 	for name, group := range map[string]string{"data": "1234", "shared": "", "plain": "99", "replaced": "not a number"} {
 		create(t, c, newVolume("pv-"+name, group))
 		create(t, c, newClaim(name, "pv-"+name))
@@ -87,22 +87,21 @@ func TestVolumesOfAPodHaveWhatTheirClaimsAndIntentsHave(t *testing.T) {
 		ofClaim("none", "none", false))
 	pod.Spec.SecurityContext = &corev1.PodSecurityContext{SupplementalGroups: []int64{99}}
 
-	got, err := volumes.VolumesOfPod(limited(t), c, pod)
+	got, err := newClient(t, config).VolumesOfPod(limited(t), pod)
 	if err != nil {
 		t.Fatal(err)
 	}
-	key := func(name string) client.ObjectKey { return client.ObjectKey{Namespace: namespace, Name: name} }
 	want := []volumes.Volume{
-		{Name: "data", Intent: key(ofData), Claim: "data", PersistentVolume: "pv-data", Ready: true,
+		{Name: "data", Intent: keyOf(ofData), Claim: "data", PersistentVolume: "pv-data", Ready: true,
 			Path: "/published/data", Mode: corev1.PersistentVolumeFilesystem, ReadOnly: true,
 			SupplementalGroup: ptr.To[int64](1234)},
-		{Name: "shared", Intent: key("shared-here"), Claim: "shared", PersistentVolume: "pv-shared", Ready: true,
+		{Name: "shared", Intent: keyOf("shared-here"), Claim: "shared", PersistentVolume: "pv-shared", Ready: true,
 			Path: "/published/shared", Mode: corev1.PersistentVolumeFilesystem, ReadOnly: true},
 		{Name: "plain", Claim: "plain", PersistentVolume: "pv-plain", Mode: corev1.PersistentVolumeFilesystem},
-		{Name: "replaced", Intent: key(ofReplaced), Claim: "replaced", PersistentVolume: "pv-replaced", Ready: true,
+		{Name: "replaced", Intent: keyOf(ofReplaced), Claim: "replaced", PersistentVolume: "pv-replaced", Ready: true,
 			Mode: corev1.PersistentVolumeFilesystem, ReadOnly: true},
-		{Name: "unbound", Intent: key(foreign), Claim: "unbound", Mode: corev1.PersistentVolumeFilesystem},
-		{Name: "missing", Intent: key("missing")},
+		{Name: "unbound", Intent: keyOf(foreign), Claim: "unbound", Mode: corev1.PersistentVolumeFilesystem},
+		{Name: "missing", Intent: keyOf("missing")},
 		{Name: "none", Claim: "none"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -111,7 +110,7 @@ func TestVolumesOfAPodHaveWhatTheirClaimsAndIntentsHave(t *testing.T) {
 }
 
 func TestADirectoryOfIntentsCountsForEachIntentThatItSelects(t *testing.T) {
-	_, c := apiserver.Borrow(t)
+	config, c := apiserver.Borrow(t)
 	labelled := func(i *volumesv1alpha1.VolumeAttachmentIntent) *volumesv1alpha1.VolumeAttachmentIntent {
 		i.Labels = map[string]string{"app": "db"}
 		return i
@@ -127,14 +126,14 @@ func TestADirectoryOfIntentsCountsForEachIntentThatItSelects(t *testing.T) {
 	pod := podWith(inline("disks", volumesv1alpha1.AttributeIntents, "app=db", true),
 		inline("refused", volumesv1alpha1.AttributeIntents, " ", false))
 	pod.Spec.NodeName = first.Spec.NodeName
-	got, err := volumes.VolumesOfPod(limited(t), c, pod)
+	got, err := newClient(t, config).VolumesOfPod(limited(t), pod)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []volumes.Volume{
 		{Name: "disks", Intent: client.ObjectKeyFromObject(first), Claim: "one", PersistentVolume: "pv-one", Ready: true,
 			Path: "/published/one", Mode: corev1.PersistentVolumeFilesystem, ReadOnly: true},
-		{Name: "disks", Intent: client.ObjectKey{Namespace: namespace, Name: "disk-2"}, Claim: "two", ReadOnly: true},
+		{Name: "disks", Intent: keyOf("disk-2"), Claim: "two", ReadOnly: true},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the volumes of the pod differ (-want +got):\n%s", diff)

@@ -3,21 +3,22 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-package volumes_test
+package volumes
 
 import (
 	"context"
 	"errors"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/pkg/volumes"
@@ -29,24 +30,42 @@ type outcome struct {
 	err    error
 }
 
-// waitFor begins to wait for the intent. watches receives each watch of the wait once it has begun.
-func waitFor(ctx context.Context, t *testing.T, c client.WithWatch, name string) (watches <-chan watch.Interface,
+// watching is a transport that reports the body of each watch once it has begun.
+type watching struct {
+	next  http.RoundTripper
+	begun chan<- io.Closer
+}
+
+func (w watching) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := w.next.RoundTrip(r)
+	if err == nil && r.URL.Query().Get("watch") != "" {
+		w.begun <- response.Body
+	}
+	return response, err
+}
+
+// begin begins a call that waits. watches receives each watch of the call once it has begun. Closing it ends the watch.
+func begin(t *testing.T, config *rest.Config,
+	call func(c *volumes.Client) (*volumesv1alpha1.VolumeAttachmentIntent, error)) (watches <-chan io.Closer,
 	ended <-chan outcome) {
 	t.Helper()
-	begun, result := make(chan watch.Interface, 10), make(chan outcome, 1)
-	watched := interceptor.NewClient(c, interceptor.Funcs{Watch: func(ctx context.Context, c client.WithWatch,
-		list client.ObjectList, options ...client.ListOption) (watch.Interface, error) {
-		w, err := c.Watch(ctx, list, options...)
-		if err == nil {
-			begun <- w
-		}
-		return w, err
-	}})
+	begun, result := make(chan io.Closer, 10), make(chan outcome, 1)
+	watched := rest.CopyConfig(config)
+	watched.Wrap(func(next http.RoundTripper) http.RoundTripper { return watching{next, begun} })
+	c := newClient(t, watched)
 	go func() {
-		intent, err := volumes.WaitForReady(ctx, watched, client.ObjectKey{Namespace: namespace, Name: name})
+		intent, err := call(c)
 		result <- outcome{intent, err}
 	}()
 	return begun, result
+}
+
+// waitFor begins to wait for the intent.
+func waitFor(ctx context.Context, t *testing.T, config *rest.Config, name string) (<-chan io.Closer, <-chan outcome) {
+	t.Helper()
+	return begin(t, config, func(c *volumes.Client) (*volumesv1alpha1.VolumeAttachmentIntent, error) {
+		return c.WaitForReady(ctx, keyOf(name))
+	})
 }
 
 func receive[T any](t *testing.T, from <-chan T, what string) T {
@@ -71,8 +90,8 @@ func notEnded(t *testing.T, ended <-chan outcome, while string) {
 }
 
 func TestAWaitForAnIntentThatDoesNotExistYetEndsWhenItIsReady(t *testing.T) {
-	_, c := apiserver.Borrow(t)
-	watches, ended := waitFor(limited(t), t, c, "late")
+	config, c := apiserver.Borrow(t)
+	watches, ended := waitFor(limited(t), t, config, "late")
 	receive(t, watches, "the watch")
 	i := newIntent("late", "data")
 	create(t, c, i)
@@ -88,11 +107,11 @@ func TestAWaitForAnIntentThatDoesNotExistYetEndsWhenItIsReady(t *testing.T) {
 }
 
 func TestAWaitForAnIntentThatIsReadyEndsWithoutAWatch(t *testing.T) {
-	_, c := apiserver.Borrow(t)
+	config, c := apiserver.Borrow(t)
 	i := newIntent("ready", "data")
 	create(t, c, i)
 	observe(t, c, i, volumesv1alpha1.ConditionReady, metav1.ConditionTrue, "Published", "")
-	watches, ended := waitFor(limited(t), t, c, "ready")
+	watches, ended := waitFor(limited(t), t, config, "ready")
 	if o := receive(t, ended, "the end of the wait"); o.err != nil || o.intent.UID != i.UID {
 		t.Errorf("the wait ended with the intent %v and the error %v, want intent %s", o.intent, o.err, i.UID)
 	}
@@ -102,21 +121,23 @@ func TestAWaitForAnIntentThatIsReadyEndsWithoutAWatch(t *testing.T) {
 }
 
 func TestAWaitEndsAtOnceIfTheIntentIsStalled(t *testing.T) {
-	_, c := apiserver.Borrow(t)
+	config, c := apiserver.Borrow(t)
 	i := newIntent("stalled", "data")
 	create(t, c, i)
-	watches, ended := waitFor(limited(t), t, c, "stalled")
+	watches, ended := waitFor(limited(t), t, config, "stalled")
 	receive(t, watches, "the watch")
 	observe(t, c, i, volumesv1alpha1.ConditionStalled, metav1.ConditionTrue, "VolumeModeMismatch", "the claim is Block")
 	o := receive(t, ended, "the end of the wait")
-	var stalled *volumes.StalledError
-	if !errors.As(o.err, &stalled) || stalled.Reason != "VolumeModeMismatch" || stalled.Message != "the claim is Block" {
-		t.Errorf("error %v, want a StalledError with reason VolumeModeMismatch and message %q", o.err, "the claim is Block")
+	var stalled *volumes.Error
+	if !errors.As(o.err, &stalled) || !stalled.Stalled() || stalled.Message != "the claim is Block" ||
+		volumes.ReasonOf(o.err) != volumesv1alpha1.ReasonVolumeModeMismatch || stalled.Intent != keyOf("stalled") {
+		t.Errorf("error %v, want that the intent is stalled for VolumeModeMismatch, with the message %q", o.err,
+			"the claim is Block")
 	}
 }
 
 func TestAWaitDoesNotAcceptThatAnEarlierSpecWasReady(t *testing.T) {
-	_, c := apiserver.Borrow(t)
+	config, c := apiserver.Borrow(t)
 	i := newIntent("changed", "data")
 	create(t, c, i)
 	observe(t, c, i, volumesv1alpha1.ConditionReady, metav1.ConditionTrue, "Published", "")
@@ -124,7 +145,7 @@ func TestAWaitDoesNotAcceptThatAnEarlierSpecWasReady(t *testing.T) {
 	if err := c.Update(limited(t), i); err != nil {
 		t.Fatal(err)
 	}
-	watches, ended := waitFor(limited(t), t, c, "changed")
+	watches, ended := waitFor(limited(t), t, config, "changed")
 	receive(t, watches, "the watch")
 	notEnded(t, ended, "the status was that of an earlier spec")
 	observe(t, c, i, volumesv1alpha1.ConditionReady, metav1.ConditionTrue, "Published", "")
@@ -134,9 +155,11 @@ func TestAWaitDoesNotAcceptThatAnEarlierSpecWasReady(t *testing.T) {
 }
 
 func TestAWaitContinuesAfterItsWatchHasEnded(t *testing.T) {
-	_, c := apiserver.Borrow(t)
-	watches, ended := waitFor(limited(t), t, c, "interrupted")
-	receive(t, watches, "the first watch").Stop()
+	config, c := apiserver.Borrow(t)
+	watches, ended := waitFor(limited(t), t, config, "interrupted")
+	if err := receive(t, watches, "the first watch").Close(); err != nil {
+		t.Fatal(err)
+	}
 	receive(t, watches, "the second watch")
 	i := newIntent("interrupted", "data")
 	create(t, c, i)
@@ -147,31 +170,33 @@ func TestAWaitContinuesAfterItsWatchHasEnded(t *testing.T) {
 }
 
 func TestTheErrorOfAWaitNamesWhatTheIntentWaitsFor(t *testing.T) {
-	_, c := apiserver.Borrow(t)
+	config, c := apiserver.Borrow(t)
 	waiting := newIntent("waiting", "data")
 	create(t, c, waiting)
 	observe(t, c, waiting, volumesv1alpha1.ConditionReady, metav1.ConditionFalse, "VolumeInUseElsewhere",
 		"held by node node-b")
 	create(t, c, newIntent("fresh", "data"))
-	for name, want := range map[string]volumes.NotReadyError{
-		"waiting": {Reason: "VolumeInUseElsewhere", Message: "held by node node-b"},
+	for name, want := range map[string]volumes.Error{
+		"waiting": {Condition: volumesv1alpha1.ConditionReady, Reason: volumesv1alpha1.ReasonVolumeInUse,
+			Message: "held by node node-b"},
 		"fresh":   {Reason: volumes.ReasonNotObserved, Message: "no status has been written for its present spec"},
 		"missing": {Reason: volumes.ReasonNotFound, Message: "it does not exist"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeoutCause(t.Context(), time.Hour, context.DeadlineExceeded)
 			defer cancel()
-			watches, ended := waitFor(ctx, t, c, name)
+			watches, ended := waitFor(ctx, t, config, name)
 			receive(t, watches, "the watch")
 			cancel()
 			o := receive(t, ended, "the end of the wait")
-			var got *volumes.NotReadyError
+			var got *volumes.Error
 			if !errors.As(o.err, &got) || !errors.Is(o.err, context.Canceled) {
-				t.Fatalf("error %v, want a NotReadyError that is context.Canceled", o.err)
+				t.Fatalf("error %v, want an Error that is context.Canceled", o.err)
 			}
-			if got.Reason != want.Reason || got.Message != want.Message || !strings.Contains(got.Error(), want.Reason) {
-				t.Errorf("error %q of intent %s has reason %q and message %q, want %q and %q", got, name, got.Reason,
-					got.Message, want.Reason, want.Message)
+			want.Intent = keyOf(name)
+			if diff := cmp.Diff(&want, got, cmpopts.IgnoreUnexported(volumes.Error{})); diff != "" ||
+				!strings.Contains(got.Error(), string(want.Reason)) {
+				t.Errorf("error %q differs (-want +got):\n%s", got, diff)
 			}
 		})
 	}
@@ -181,11 +206,7 @@ func TestAWaitEndsIfItsCallerMayNotRead(t *testing.T) {
 	config, _ := apiserver.Borrow(t)
 	stranger := rest.CopyConfig(config)
 	stranger.Impersonate.UserName = "stranger"
-	c, err := client.NewWithWatch(stranger, client.Options{Scheme: apiserver.Scheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, ended := waitFor(limited(t), t, c, "data")
+	_, ended := waitFor(limited(t), t, stranger, "data")
 	if o := receive(t, ended, "the end of the wait"); !apierrors.IsForbidden(o.err) {
 		t.Errorf("the wait of a user without rights ended with the error %v, want Forbidden", o.err)
 	}
