@@ -45,6 +45,7 @@ fail() {
 [[ $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$ ]] ||
 	fail "the version is $version, want v and a semantic version such as v0.1.0"
 grep -q "^## ${version//./\\.}\b" CHANGELOG.md || fail "CHANGELOG.md has no heading '## $version'"
+hack/modules.sh check "$version"
 
 parts=${PARTS:-programs plugin sbom install chart monitoring olm changes provenance}
 cache=$(realpath -m "${CACHE:-.cache}/images")

@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Makes two releases, v0.1.0 of the present commit and v0.1.1 of a next one, and checks both as a downloader would. They
-# are in DIR/v0.1.0 and DIR/v0.1.1. The next commit is in a clone, and only adds its section to the changelog.
+# are in DIR/v0.1.0 and DIR/v0.1.1. The next commit is in a clone, and only has what a release asks for: its section of
+# the changelog, and its version in each go.mod.
 #
 #   hack/releases.sh DIR       KUBECTL, OPERATOR_SDK, OPM, HELM, SYFT and KREW name programs
 #
@@ -31,5 +32,6 @@ release() {
 }
 release v0.1.0
 sed -i 's/^## v0.1.0$/## v0.1.1\n\nThe next release.\n\n&/' CHANGELOG.md
+hack/modules.sh require v0.1.1
 git -c user.name=test -c user.email=test@example.com commit --quiet --all --message "Add a release"
 release v0.1.1

@@ -46,7 +46,7 @@ func newCluster(t *testing.T) *cluster {
 		"PATH="+filepath.Join(testdata, "bin")+":"+c.dir+":"+os.Getenv("PATH"))
 	apiserver.Kubectl(t, kubeconfig, "", "apply", "-k", "namespace")
 	create(t, api)
-	for _, kustomization := range []string{"standalone", "default"} {
+	for _, kustomization := range []string{"standalone", "default", "observer"} {
 		apiserver.Kubectl(t, kubeconfig, "", "apply", "-k", kustomization)
 	}
 	rollOut(t, api)
@@ -118,7 +118,7 @@ func rollOut(t *testing.T, api client.Client) {
 			w.Object["status"] = map[string]any{"observedGeneration": w.GetGeneration(), "replicas": replicas,
 				"updatedReplicas": replicas, "readyReplicas": replicas, "availableReplicas": replicas,
 				"numberMisscheduled": int64(0), "currentNumberScheduled": int64(0), "desiredNumberScheduled": int64(0),
-				"numberReady": int64(0)}
+				"numberReady": int64(0), "conditions": []any{map[string]any{"type": "Available", "status": "True"}}}
 			if err := api.Status().Update(t.Context(), w); err != nil {
 				t.Fatalf("writing the status of %s: %v", w.GetName(), err)
 			}

@@ -41,6 +41,8 @@ var exceptions = map[string]string{
 	"kubectl krew install --manifest=hawser-krew.yaml": "make verify-release does",
 	"kubectl krew install --manifest=hawser-krew.yaml --archive=kubectl-hawser_v0.1.0_linux_amd64.tar.gz   # offline": "" +
 		"make verify-release does",
+	"kubectl krew uninstall hawser":                  "needs krew in its place",
+	"kubectl apply -f dist/observer.yaml":            "make test-release does",
 	"kubectl get ... -o yaml | kubectl replace -f -": "stands for any object",
 }
 
