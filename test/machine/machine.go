@@ -202,7 +202,7 @@ func (m *Machine) arguments(socket string, incoming bool) []string {
 		"-drive", "if=virtio,format=qcow2,cache=writeback,file=" + m.root(),
 		"-netdev", fmt.Sprintf("user,id=net0,hostfwd=tcp:127.0.0.1:0-:%d", command.Port),
 		"-device", "virtio-net-pci,netdev=net0,romfile=", "-device", "virtio-rng-pci",
-		"-device", "virtio-scsi-pci,id=" + scsiBus,
+		"-device", "virtio-scsi-pci,id=" + scsiBus, "-device", "virtio-scsi-pci,id=" + cloudBus,
 	}
 	if m.Share != "" {
 		args = append(args, "-virtfs", "local,mount_tag=share,security_model=none,path="+m.Share)
