@@ -28,6 +28,7 @@ import (
 	"github.com/hawser-io/hawser/test/machine/boot"
 	"github.com/hawser-io/hawser/test/machine/disk"
 	"github.com/hawser-io/hawser/test/machine/disk/controller"
+	"github.com/hawser-io/hawser/test/machine/iscsi"
 	"github.com/hawser-io/hawser/test/machine/nfs"
 	"github.com/hawser-io/hawser/test/system"
 )
@@ -51,6 +52,7 @@ var lab struct {
 	disks  *controller.Controller
 	azure  *controller.Controller
 	nfs    *nfs.Controller
+	iscsi  *iscsi.Controller
 	// taken is the number of nodes that tests have taken.
 	taken int
 }
@@ -89,14 +91,15 @@ func prepare(ctx context.Context) (stop func() error, err error) {
 	options := system.Options{Dir: filepath.Join(lab.dir, "cluster"), Out: os.Stdout,
 		ControllerSockets: map[string]string{disk.DriverName: filepath.Join(lab.dir, "disk.sock"),
 			controller.AzureDriver: filepath.Join(lab.dir, "azure.sock"),
-			nfs.DriverName:         filepath.Join(lab.dir, "nfs.sock")}}
+			nfs.DriverName:         filepath.Join(lab.dir, "nfs.sock"),
+			iscsi.DriverName:       filepath.Join(lab.dir, "iscsi.sock")}}
 	if options.Bin, err = system.Build(ctx); err != nil {
 		return stop, err
 	}
 	if err := system.Open(options).Down(ctx); err != nil {
 		return stop, fmt.Errorf("taking down an earlier run: %w", err)
 	}
-	for _, dir := range []string{"machines", "disks", "faults", "nfs"} {
+	for _, dir := range []string{"machines", "disks", "faults", "nfs", "iscsi"} {
 		dir = filepath.Join(lab.dir, dir)
 		if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
 			return stop, err
@@ -118,7 +121,7 @@ func prepare(ctx context.Context) (stop func() error, err error) {
 func buildPrograms(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", filepath.Join(lab.dir, "bin")+"/",
 		"./cmd/agent", "./test/csiloop/cmd/csi-loop", "./test/machine/cmd/csi-disk",
-		"./test/machine/cmd/csi-nfs", "./test/machine/cmd/csi-register")
+		"./test/machine/cmd/csi-nfs", "./test/machine/cmd/csi-iscsi", "./test/machine/cmd/csi-register")
 	cmd.Dir, cmd.Env = apiserver.Root(), append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("building the programs: %w: %s", err, out)
@@ -158,7 +161,7 @@ func startCluster(ctx context.Context, o system.Options) (stop func() error, err
 		stopControllers()
 		return lab.sys.Down(context.Background())
 	}
-	for _, driver := range []string{disk.DriverName, controller.AzureDriver} {
+	for _, driver := range []string{disk.DriverName, controller.AzureDriver, iscsi.DriverName} {
 		if err := lab.sys.StartAttacherOf(ctx, driver); err != nil {
 			return stop, err
 		}
@@ -176,6 +179,7 @@ func serveControllers(o system.Options) (stop func(), err error) {
 	lab.disks = &controller.Controller{Dir: filepath.Join(lab.dir, "disks")}
 	lab.azure = &controller.Controller{Dir: filepath.Join(lab.dir, "disks"), Azure: true}
 	lab.nfs = &nfs.Controller{Dir: filepath.Join(lab.dir, "nfs")}
+	lab.iscsi = &iscsi.Controller{Dir: filepath.Join(lab.dir, "iscsi")}
 	var stops []func()
 	stop = func() {
 		for _, stop := range stops {
@@ -184,7 +188,8 @@ func serveControllers(o system.Options) (stop func(), err error) {
 	}
 	for driver, controller := range map[string]interface {
 		Serve(socket string) (stop func(), err error)
-	}{disk.DriverName: lab.disks, controller.AzureDriver: lab.azure, nfs.DriverName: lab.nfs} {
+	}{disk.DriverName: lab.disks, controller.AzureDriver: lab.azure, nfs.DriverName: lab.nfs,
+		iscsi.DriverName: lab.iscsi} {
 		one, err := controller.Serve(o.ControllerSockets[driver])
 		if err != nil {
 			stop()
@@ -209,7 +214,7 @@ const (
 func drivers() []client.Object {
 	var objects []client.Object
 	for name, attaches := range map[string]bool{system.DriverName: true, disk.DriverName: true, nfs.DriverName: false,
-		controller.AzureDriver: true} {
+		controller.AzureDriver: true, iscsi.DriverName: true} {
 		objects = append(objects, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: storagev1.CSIDriverSpec{AttachRequired: ptr.To(attaches), SELinuxMount: ptr.To(name == disk.DriverName)}})
 	}
