@@ -5,7 +5,7 @@
 # Builds the programs of the local cluster from Go modules into .cache/bin: etcd, kube-apiserver,
 # kubectl, kube-controller-manager, kube-scheduler, csi-attacher, csi-provisioner, csi-resizer, csi-sanity. Needs
 # nothing but Go. Only when they are named: kubelet, containerd, containerd-shim-runc-v2, ctr, for nodes that run pods;
-# and karpenter, with its provider of nodes that are none.
+# karpenter, with its provider of nodes that are none; and azurediskplugin, the CSI driver of Azure's disks.
 #
 # Every program carries a stamp of what it was built from, so a second run does nothing and an
 # interrupted one goes on where it stopped. A directory in KUBEBUILDER_ASSETS spares the programs
@@ -82,6 +82,7 @@ version_of() {
 	csi-sanity) say "$CSI_SANITY_VERSION" ;;
 	containerd | containerd-shim-runc-v2 | ctr) say "$CONTAINERD_VERSION" ;;
 	karpenter) say "$KARPENTER_VERSION" ;;
+	azurediskplugin) say "$AZUREDISK_VERSION" ;;
 	*) fail "no such program: $1" ;;
 	esac
 }
@@ -131,6 +132,10 @@ recipe() {
 		directory+=/karpenter
 		package=sigs.k8s.io/karpenter/kwok
 		;;
+	azurediskplugin)
+		directory+=/azuredisk
+		package=sigs.k8s.io/azuredisk-csi-driver/pkg/azurediskplugin
+		;;
 	containerd | containerd-shim-runc-v2 | ctr)
 		directory+=/containerd
 		package=github.com/containerd/containerd/v2/cmd/$1
@@ -164,7 +169,7 @@ stamp() {
 
 # spared reports whether the program is there in KUBEBUILDER_ASSETS already.
 spared() {
-	case $1 in csi-* | kubelet | containerd* | ctr | karpenter) return 1 ;; esac
+	case $1 in csi-* | kubelet | containerd* | ctr | karpenter | azurediskplugin) return 1 ;; esac
 	[[ -n ${KUBEBUILDER_ASSETS:-} && -x $KUBEBUILDER_ASSETS/$1 && ! $KUBEBUILDER_ASSETS -ef $bin ]]
 }
 
@@ -197,6 +202,7 @@ agree "$module/provisioning/go.mod" github.com/kubernetes-csi/external-provision
 agree "$module/provisioning/go.mod" github.com/kubernetes-csi/external-resizer "$CSI_RESIZER_VERSION"
 agree "$module/csi/go.mod" github.com/kubernetes-csi/csi-test/v5 "$CSI_SANITY_VERSION"
 agree "$module/karpenter/go.mod" sigs.k8s.io/karpenter "$KARPENTER_VERSION"
+agree "$module/azuredisk/go.mod" sigs.k8s.io/azuredisk-csi-driver "$AZUREDISK_VERSION"
 agree "$module/containerd/go.mod" github.com/containerd/containerd/v2 "$CONTAINERD_VERSION"
 
 if [[ ${1:-} == --agree ]]; then

@@ -84,8 +84,12 @@ func (l *life) live(ctx context.Context) error {
 	return err
 }
 
-func hasGrown(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
-	return i != nil && i.Status.Capacity != nil && i.Status.Capacity.Value() >= 192<<20
+func hasGrown(i *volumesv1alpha1.VolumeAttachmentIntent) bool { return hasBytes(192 << 20)(i) }
+
+func hasBytes(bytes int64) func(*volumesv1alpha1.VolumeAttachmentIntent) bool {
+	return func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+		return i != nil && i.Status.Capacity != nil && i.Status.Capacity.Value() >= bytes
+	}
 }
 
 func isGone(i *volumesv1alpha1.VolumeAttachmentIntent) bool { return i == nil }

@@ -9,13 +9,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os/exec"
 	"slices"
 
 	"github.com/hawser-io/hawser/test/machine/qmp"
 )
 
-const scsiBus = "scsi0"
+// A machine has two SCSI controllers: one for disks as such, and one for those that are like a cloud's.
+const scsiBus, cloudBus = "scsi0", "scsi1"
 
 // Disk is a SCSI disk.
 type Disk struct {
@@ -23,6 +25,9 @@ type Disk struct {
 	ID string
 	// File of its content, in the format qcow2.
 	File string
+	// Azure makes it a disk like those of Azure's virtual machines, which are told apart by their logical unit numbers.
+	Azure bool
+	LUN   int
 }
 
 // CreateDisk makes the file of an empty disk.
@@ -66,8 +71,13 @@ func (m *Machine) plug(ctx context.Context, disk Disk) error {
 		"file": map[string]string{"driver": "file", "filename": disk.File}}, nil); err != nil {
 		return err
 	}
-	return m.qmp.Execute(ctx, "device_add", map[string]string{"driver": "scsi-hd", "bus": scsiBus + ".0", "id": disk.ID,
-		"drive": disk.ID, "serial": disk.ID}, nil)
+	device := map[string]any{"driver": "scsi-hd", "bus": scsiBus + ".0", "id": disk.ID, "drive": disk.ID,
+		"serial": disk.ID}
+	if disk.Azure {
+		maps.Copy(device, map[string]any{"bus": cloudBus + ".0", "channel": 0, "scsi-id": 0, "lun": disk.LUN,
+			"vendor": "Msft", "product": "Virtual Disk"})
+	}
+	return m.qmp.Execute(ctx, "device_add", device, nil)
 }
 
 // Unplug pulls a disk out, whether or not the machine uses it. One that is not in is no error.

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
-	"github.com/hawser-io/hawser/test/machine"
 	"github.com/hawser-io/hawser/test/system"
 )
 
@@ -37,13 +36,11 @@ func diskFaults() map[string]diskFault {
 }
 
 func pullOut(v *volume) {
-	v.ok(v.Unplug(v.limited(), v.handle))
+	v.ok(v.Unplug(v.limited(), lab.disks.Disk(v.handle).ID))
 	v.tryWrite()
 }
 
-func plugIn(v *volume) {
-	v.ok(v.Plug(v.limited(), machine.Disk{ID: v.handle, File: lab.disks.File(v.handle)}))
-}
+func plugIn(v *volume) { v.ok(v.Plug(v.limited(), lab.disks.Disk(v.handle))) }
 
 func answerErrors(v *volume) {
 	v.refuseRequests()

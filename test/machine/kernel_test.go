@@ -35,7 +35,7 @@ func runInside(t *testing.T, m *machine.Machine, pkg, before string) {
 		t.Fatalf("building the tests: error %v, want success: %s", err, out)
 	}
 	begin := time.Now()
-	answer, err := m.Try(t.Context(), 10*time.Minute,
+	answer, err := m.Try(t.Context(), 15*time.Minute,
 		"%s; cp %s /run/%s && cd /tmp && /run/%[3]s -test.v 2>&1", before, binary, name)
 	if err != nil {
 		t.Fatal(err)

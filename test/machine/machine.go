@@ -72,8 +72,9 @@ type Machine struct {
 	disks []Disk
 }
 
-// BootTimeout is how long a boot may take. Under emulation on a busy machine it takes some twenty seconds.
-const BootTimeout = 3 * time.Minute
+// BootTimeout is how long a boot may take. Under emulation on a busy machine it takes some twenty seconds, and has taken
+// three minutes after a reset.
+const BootTimeout = 5 * time.Minute
 
 // Start starts a machine and returns once it takes commands.
 func Start(ctx context.Context, o Options) (*Machine, error) {
@@ -202,7 +203,7 @@ func (m *Machine) arguments(socket string, incoming bool) []string {
 		"-drive", "if=virtio,format=qcow2,cache=writeback,file=" + m.root(),
 		"-netdev", fmt.Sprintf("user,id=net0,hostfwd=tcp:127.0.0.1:0-:%d", command.Port),
 		"-device", "virtio-net-pci,netdev=net0,romfile=", "-device", "virtio-rng-pci",
-		"-device", "virtio-scsi-pci,id=" + scsiBus,
+		"-device", "virtio-scsi-pci,id=" + scsiBus, "-device", "virtio-scsi-pci,id=" + cloudBus,
 	}
 	if m.Share != "" {
 		args = append(args, "-virtfs", "local,mount_tag=share,security_model=none,path="+m.Share)

@@ -17,6 +17,7 @@ import (
 	"github.com/hawser-io/hawser/test/csiloop/ledger"
 	"github.com/hawser-io/hawser/test/machine"
 	"github.com/hawser-io/hawser/test/machine/nfs"
+	"github.com/hawser-io/hawser/test/machine/plugin"
 )
 
 // serverIn starts an NFS server in the machine.
@@ -45,16 +46,16 @@ func (n *node) newServer(letter string, number int) *nfs.Server {
 // because it was out of order.
 func (n *node) inOrder() {
 	n.t.Helper()
-	published, err := nfs.Published(lab.nfs.Dir)
+	published, err := plugin.Published(lab.nfs.Dir)
 	n.ok(err)
 	for volume, targets := range published {
 		if strings.HasPrefix(volume, n.Name+"-") {
 			n.t.Errorf("volume %s is published at %v in the end, want nowhere", volume, targets)
 		}
 	}
-	entries, err := ledger.Read(nfs.NodeDir(lab.nfs.Dir, n.Name))
+	entries, err := ledger.Read(plugin.NodeDir(lab.nfs.Dir, n.Name))
 	n.ok(err)
-	for _, call := range nfs.OutOfOrder(entries) {
+	for _, call := range plugin.OutOfOrder(entries) {
 		n.t.Errorf("call out of order, want none: %+v", call)
 	}
 	if left := n.must("grep -e ' nfs' /proc/mounts | grep -v ' /proc/fs/nfsd ' || true"); left != "" {

@@ -29,6 +29,7 @@ import (
 	"github.com/hawser-io/hawser/test/machine"
 	"github.com/hawser-io/hawser/test/machine/disk"
 	"github.com/hawser-io/hawser/test/machine/nfs"
+	"github.com/hawser-io/hawser/test/machine/plugin"
 	"github.com/hawser-io/hawser/test/system"
 )
 
@@ -45,6 +46,10 @@ type node struct {
 	agent string
 	// domain of SELinux that it runs in; empty for that of the machine's first process.
 	domain string
+	// others start the drivers that only this node has, also after a boot.
+	others []func()
+	// rebooted, if set, starts what other machines would serve to this one, after a boot.
+	rebooted func()
 }
 
 // newNode starts a machine that begins with the snapshot, its agent and its drivers.
@@ -64,8 +69,10 @@ func newNodeOf(t *testing.T, agent string) *node {
 func (n *node) begin() {
 	n.t.Helper()
 	lab.disks.Use(n.Name, n.Machine)
-	n.writeKubeconfig()
-	n.listDrivers()
+	n.writeKubeconfig(lab.sys.AgentKubeconfig(n.Name), n.kubeconfig())
+	for _, driver := range []string{system.DriverName, disk.DriverName, nfs.DriverName} {
+		n.list(storagev1.CSINodeDriver{Name: driver, NodeID: n.Name})
+	}
 	n.startPrograms()
 }
 
@@ -92,26 +99,24 @@ func (n *node) kubeconfig() string {
 	return filepath.Join(lab.dir, "machines", n.Name, "agent.kubeconfig")
 }
 
-// writeKubeconfig writes the agent's, with the address that the host has inside.
-func (n *node) writeKubeconfig() {
+// writeKubeconfig writes one for programs of the machine, with the address that the host has inside.
+func (n *node) writeKubeconfig(from, to string) {
 	n.t.Helper()
-	config, err := clientcmd.LoadFromFile(lab.sys.AgentKubeconfig(n.Name))
+	config, err := clientcmd.LoadFromFile(from)
 	n.ok(err)
 	for _, cluster := range config.Clusters {
 		cluster.Server = strings.Replace(cluster.Server, "127.0.0.1", "10.0.2.2", 1)
 		cluster.TLSServerName = "localhost"
 	}
-	n.ok(clientcmd.WriteToFile(*config, n.kubeconfig()))
+	n.ok(clientcmd.WriteToFile(*config, to))
 }
 
-// listDrivers lists the drivers in the CSINode, as a kubelet in the machine would.
-func (n *node) listDrivers() {
+// list lists a driver in the CSINode, as a kubelet in the machine would.
+func (n *node) list(driver storagev1.CSINodeDriver) {
 	n.t.Helper()
 	listed := &storagev1.CSINode{}
 	n.ok(lab.sys.Client.Get(n.limited(), client.ObjectKey{Name: n.Name}, listed))
-	for _, driver := range []string{system.DriverName, disk.DriverName, nfs.DriverName} {
-		listed.Spec.Drivers = append(listed.Spec.Drivers, storagev1.CSINodeDriver{Name: driver, NodeID: n.Name})
-	}
+	listed.Spec.Drivers = append(listed.Spec.Drivers, driver)
 	n.ok(lab.sys.Client.Update(n.limited(), listed))
 }
 
@@ -119,7 +124,7 @@ func (n *node) listDrivers() {
 func (n *node) startPrograms() {
 	n.t.Helper()
 	ctx := n.limited()
-	n.ok(os.MkdirAll(nfs.NodeDir(lab.nfs.Dir, n.Name), 0o755))
+	n.ok(os.MkdirAll(plugin.NodeDir(lab.nfs.Dir, n.Name), 0o755))
 	n.ok(n.MountShare(ctx))
 	// The programs are copied, because each page of a program on the share is read by a request.
 	n.must("mkdir -p /var/lib/kubelet/plugins_registry /var/lib/hawser && cp -r %s/bin /run/bin", lab.dir)
@@ -127,7 +132,10 @@ func (n *node) startPrograms() {
 		"--kubelet-dir=/var/lib/kubelet --node-id=%s", lab.sys.BackingDir(), n.Name)))
 	n.ok(n.Launch(ctx, "csi-disk", fmt.Sprintf("/run/bin/csi-disk --node-id=%s --faults-dir=%s", n.Name, faultsDir())))
 	n.ok(n.Launch(ctx, "csi-nfs", fmt.Sprintf("/run/bin/csi-nfs --node-id=%s --dir=%s", n.Name,
-		nfs.NodeDir(lab.nfs.Dir, n.Name))))
+		plugin.NodeDir(lab.nfs.Dir, n.Name))))
+	for _, start := range n.others {
+		start()
+	}
 	n.startAgent()
 }
 
@@ -188,7 +196,7 @@ func (n *node) newInterrupted(f faults.Fault) (v *volume, fault string) {
 }
 
 // newClaim makes a claim and waits until it is bound.
-func (n *node) newClaim(class, size string) *volume {
+func (n *node) newClaim(class, size string, change ...func(*corev1.PersistentVolumeClaim)) *volume {
 	n.t.Helper()
 	ctx := n.limited()
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: class + "-"},
@@ -196,6 +204,9 @@ func (n *node) newClaim(class, size string) *volume {
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			Resources: corev1.VolumeResourceRequirements{
 				Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}}}}
+	for _, f := range change {
+		f(claim)
+	}
 	n.ok(lab.sys.Client.Create(ctx, claim))
 	v := &volume{node: n, name: claim.Name}
 	claim, err := lab.sys.AwaitClaim(ctx, namespace, v.name, func(c *corev1.PersistentVolumeClaim) bool {

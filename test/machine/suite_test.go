@@ -28,6 +28,7 @@ import (
 	"github.com/hawser-io/hawser/test/machine/boot"
 	"github.com/hawser-io/hawser/test/machine/disk"
 	"github.com/hawser-io/hawser/test/machine/disk/controller"
+	"github.com/hawser-io/hawser/test/machine/iscsi"
 	"github.com/hawser-io/hawser/test/machine/nfs"
 	"github.com/hawser-io/hawser/test/system"
 )
@@ -36,7 +37,7 @@ const (
 	// dirVariable enables the suite, and names the directory of its machines and its cluster.
 	dirVariable = "HAWSER_TEST_MACHINES"
 	// nodes that the cluster has. Each test with a node takes the next one.
-	nodes = 20
+	nodes = 32
 	// driverTimeout of the agents is how long one waits for a driver that hangs.
 	driverTimeout = 30 * time.Second
 )
@@ -49,7 +50,9 @@ var lab struct {
 	booted machine.Snapshot
 	sys    *system.System
 	disks  *controller.Controller
+	azure  *controller.Controller
 	nfs    *nfs.Controller
+	iscsi  *iscsi.Controller
 	// taken is the number of nodes that tests have taken.
 	taken int
 }
@@ -87,14 +90,16 @@ func prepare(ctx context.Context) (stop func() error, err error) {
 	stop = func() error { return nil }
 	options := system.Options{Dir: filepath.Join(lab.dir, "cluster"), Out: os.Stdout,
 		ControllerSockets: map[string]string{disk.DriverName: filepath.Join(lab.dir, "disk.sock"),
-			nfs.DriverName: filepath.Join(lab.dir, "nfs.sock")}}
+			controller.AzureDriver: filepath.Join(lab.dir, "azure.sock"),
+			nfs.DriverName:         filepath.Join(lab.dir, "nfs.sock"),
+			iscsi.DriverName:       filepath.Join(lab.dir, "iscsi.sock")}}
 	if options.Bin, err = system.Build(ctx); err != nil {
 		return stop, err
 	}
 	if err := system.Open(options).Down(ctx); err != nil {
 		return stop, fmt.Errorf("taking down an earlier run: %w", err)
 	}
-	for _, dir := range []string{"machines", "disks", "faults", "nfs"} {
+	for _, dir := range []string{"machines", "disks", "faults", "nfs", "iscsi"} {
 		dir = filepath.Join(lab.dir, dir)
 		if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
 			return stop, err
@@ -116,7 +121,7 @@ func prepare(ctx context.Context) (stop func() error, err error) {
 func buildPrograms(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", filepath.Join(lab.dir, "bin")+"/",
 		"./cmd/agent", "./test/csiloop/cmd/csi-loop", "./test/machine/cmd/csi-disk",
-		"./test/machine/cmd/csi-nfs")
+		"./test/machine/cmd/csi-nfs", "./test/machine/cmd/csi-iscsi", "./test/machine/cmd/csi-register")
 	cmd.Dir, cmd.Env = apiserver.Root(), append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("building the programs: %w: %s", err, out)
@@ -144,18 +149,10 @@ func startCluster(ctx context.Context, o system.Options) (stop func() error, err
 		o.Nodes = append(o.Nodes, fmt.Sprintf("machine-%d", i+1))
 	}
 	o.Outside = o.Nodes
-	lab.disks = &controller.Controller{Dir: filepath.Join(lab.dir, "disks")}
-	stopDisks, err := lab.disks.Serve(o.ControllerSockets[disk.DriverName])
+	stopControllers, err := serveControllers(o)
 	if err != nil {
 		return func() error { return nil }, err
 	}
-	lab.nfs = &nfs.Controller{Dir: filepath.Join(lab.dir, "nfs")}
-	stopNFS, err := lab.nfs.Serve(o.ControllerSockets[nfs.DriverName])
-	if err != nil {
-		stopDisks()
-		return func() error { return nil }, err
-	}
-	stopControllers := func() { stopDisks(); stopNFS() }
 	if lab.sys, err = system.Up(ctx, o); err != nil {
 		stopControllers()
 		return func() error { return nil }, err
@@ -164,13 +161,41 @@ func startCluster(ctx context.Context, o system.Options) (stop func() error, err
 		stopControllers()
 		return lab.sys.Down(context.Background())
 	}
-	if err := lab.sys.StartAttacherOf(ctx, disk.DriverName); err != nil {
-		return stop, err
+	for _, driver := range []string{disk.DriverName, controller.AzureDriver, iscsi.DriverName} {
+		if err := lab.sys.StartAttacherOf(ctx, driver); err != nil {
+			return stop, err
+		}
 	}
 	for _, object := range drivers() {
 		if err := lab.sys.Client.Create(ctx, object); err != nil {
 			return stop, fmt.Errorf("creating %s: %w", object.GetName(), err)
 		}
+	}
+	return stop, nil
+}
+
+// serveControllers serves the controllers of the drivers until the returned function is called.
+func serveControllers(o system.Options) (stop func(), err error) {
+	lab.disks = &controller.Controller{Dir: filepath.Join(lab.dir, "disks")}
+	lab.azure = &controller.Controller{Dir: filepath.Join(lab.dir, "disks"), Azure: true}
+	lab.nfs = &nfs.Controller{Dir: filepath.Join(lab.dir, "nfs")}
+	lab.iscsi = &iscsi.Controller{Dir: filepath.Join(lab.dir, "iscsi")}
+	var stops []func()
+	stop = func() {
+		for _, stop := range stops {
+			stop()
+		}
+	}
+	for driver, controller := range map[string]interface {
+		Serve(socket string) (stop func(), err error)
+	}{disk.DriverName: lab.disks, controller.AzureDriver: lab.azure, nfs.DriverName: lab.nfs,
+		iscsi.DriverName: lab.iscsi} {
+		one, err := controller.Serve(o.ControllerSockets[driver])
+		if err != nil {
+			stop()
+			return nil, err
+		}
+		stops = append(stops, one)
 	}
 	return stop, nil
 }
@@ -182,21 +207,26 @@ const (
 	diskXFS    = "disk-xfs"
 	mappedExt4 = "mapped-ext4"
 	mappedXFS  = "mapped-xfs"
+	azureExt4  = "azure-ext4"
+	azureXFS   = "azure-xfs"
 )
 
 func drivers() []client.Object {
 	var objects []client.Object
-	for name, attaches := range map[string]bool{system.DriverName: true, disk.DriverName: true, nfs.DriverName: false} {
+	for name, attaches := range map[string]bool{system.DriverName: true, disk.DriverName: true, nfs.DriverName: false,
+		controller.AzureDriver: true, iscsi.DriverName: true} {
 		objects = append(objects, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: storagev1.CSIDriverSpec{AttachRequired: ptr.To(attaches), SELinuxMount: ptr.To(name == disk.DriverName)}})
 	}
-	for _, name := range []string{loopExt4, diskExt4, diskXFS, mappedExt4, mappedXFS} {
+	for _, name := range []string{loopExt4, diskExt4, diskXFS, mappedExt4, mappedXFS, azureExt4, azureXFS} {
 		kind, fsType, _ := strings.Cut(name, "-")
 		class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: disk.DriverName,
 			AllowVolumeExpansion: ptr.To(true), Parameters: map[string]string{"csi.storage.k8s.io/fstype": fsType}}
 		switch kind {
 		case "loop":
 			class.Provisioner = system.DriverName
+		case "azure":
+			class.Provisioner = controller.AzureDriver
 		case "mapped":
 			class.Parameters[disk.ParameterMapper] = "true"
 		}

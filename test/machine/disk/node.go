@@ -152,16 +152,7 @@ func (n *nodeServer) NodeExpandVolume(_ context.Context,
 // NodeGetVolumeStats asks the filesystem.
 func (n *nodeServer) NodeGetVolumeStats(_ context.Context,
 	request *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
-	var s unix.Statfs_t
-	if err := unix.Statfs(request.GetVolumePath(), &s); err != nil {
-		return nil, fmt.Errorf("reading the figures of %s: %w", request.GetVolumePath(), err)
-	}
-	size := s.Bsize
-	return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{
-		{Unit: csi.VolumeUsage_BYTES, Total: int64(s.Blocks) * size, Available: int64(s.Bavail) * size,
-			Used: int64(s.Blocks-s.Bfree) * size},
-		{Unit: csi.VolumeUsage_INODES, Total: int64(s.Files), Available: int64(s.Ffree), Used: int64(s.Files - s.Ffree)},
-	}}, nil
+	return plugin.Figures(request.GetVolumePath())
 }
 
 // findDisk returns the node of the disk with that serial number, or "".

@@ -9,18 +9,12 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	csispec "github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/kubernetes-csi/csi-test/v5/pkg/sanity"
-	"github.com/onsi/ginkgo/v2"
-	"github.com/onsi/ginkgo/v2/types"
-	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -30,6 +24,7 @@ import (
 	"github.com/hawser-io/hawser/test/csiloop/harness/harnesstest"
 	"github.com/hawser-io/hawser/test/csiloop/ledger"
 	"github.com/hawser-io/hawser/test/machine/plugin"
+	"github.com/hawser-io/hawser/test/machine/plugin/plugintest"
 )
 
 const nodeName = "node"
@@ -50,10 +45,11 @@ func newInside(t *testing.T) *inside {
 	}
 	dir := harnesstest.Dir(t)
 	d := &inside{dir: dir, kubelet: filepath.Join(dir, "kubelet"),
-		controllerAddress: filepath.Join(dir, "controller.sock"), server: &Server{Name: name, Number: 1, Run: shell},
-		controller: &Controller{Dir: filepath.Join(dir, "ledgers")}}
+		controllerAddress: filepath.Join(dir, "controller.sock"),
+		server:            &Server{Name: name, Number: 1, Run: plugintest.Shell},
+		controller:        &Controller{Dir: filepath.Join(dir, "ledgers")}}
 	d.controller.Use(d.server)
-	if err := os.MkdirAll(NodeDir(d.controller.Dir, nodeName), 0o755); err != nil {
+	if err := os.MkdirAll(plugin.NodeDir(d.controller.Dir, nodeName), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	stop, err := d.controller.Serve(d.controllerAddress)
@@ -61,24 +57,17 @@ func newInside(t *testing.T) *inside {
 		t.Fatal(err)
 	}
 	t.Cleanup(stop)
-	go func() { _ = ServeNode(nodeName, d.kubelet, NodeDir(d.controller.Dir, nodeName)) }() // ends with the process
+	// It ends with the process.
+	go func() { _ = ServeNode(nodeName, d.kubelet, plugin.NodeDir(d.controller.Dir, nodeName)) }()
 	return d
 }
 
 // nothingLeft checks that nothing is published in the end.
 func (d *inside) nothingLeft(t *testing.T) {
 	t.Helper()
-	if published, err := Published(d.controller.Dir); err != nil || len(published) > 0 {
+	if published, err := plugin.Published(d.controller.Dir); err != nil || len(published) > 0 {
 		t.Errorf("published in the end: %v, error %v, want nothing", published, err)
 	}
-}
-
-func shell(ctx context.Context, script string) (string, error) {
-	out, err := exec.CommandContext(ctx, "sh", "-c", script).CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("running %q: %w: %s", script, err, out)
-	}
-	return string(out), nil
 }
 
 // notClaimed are specs that csi-sanity skips, because the driver does not have the capability.
@@ -102,31 +91,8 @@ func TestCSISanityPasses(t *testing.T) {
 	config.TargetPath, config.StagingPath = filepath.Join(d.dir, "target"), filepath.Join(d.dir, "staging")
 	config.TestVolumeParameters = map[string]string{ParameterServer: d.server.Name}
 	config.TestVolumeSize, config.TestVolumeExpandSize = 64<<20, 128<<20
-	ginkgo.Describe("NFS", func() { sanity.GinkgoTest(&config) })
-	gomega.RegisterFailHandler(ginkgo.Fail)
-	ginkgo.ReportAfterSuite("skipped specs", func(report ginkgo.Report) { checkSkipped(t, report) })
-	suite, reporter := ginkgo.GinkgoConfiguration()
-	reporter.Succinct, reporter.NoColor, reporter.SilenceSkips = true, true, true
-	ginkgo.RunSpecs(t, "csi-sanity", suite, reporter)
+	plugintest.Sanity(t, notClaimed, 30, config)
 	d.nothingLeft(t)
-}
-
-// checkSkipped fails the test if a spec was skipped for another reason than a missing capability.
-func checkSkipped(t *testing.T, report ginkgo.Report) {
-	ran := 0
-	for _, spec := range report.SpecReports {
-		if spec.State == types.SpecStatePassed && spec.LeafNodeType == types.NodeTypeIt {
-			ran++
-		}
-		if spec.State == types.SpecStateSkipped && !slices.Contains(notClaimed, spec.Failure.Message) {
-			t.Errorf("csi-sanity skipped %q: %s; want no more skipped than what is not claimed", spec.FullText(),
-				spec.Failure.Message)
-		}
-	}
-	t.Logf("csi-sanity: %d specs passed", ran)
-	if ran < 30 {
-		t.Errorf("csi-sanity ran %d specs, want at least 30", ran)
-	}
 }
 
 func TestConformanceOfTheNFSDriver(t *testing.T) {
@@ -138,7 +104,7 @@ func TestConformanceOfTheNFSDriver(t *testing.T) {
 	go func() { _ = registry.Start(t.Context()) }() // ends with the test
 	var made atomic.Int64
 	drivertest.Run(t, drivertest.Config{
-		New: func(t *testing.T) driver.Driver { return registered(t, registry) },
+		New: func(t *testing.T) driver.Driver { return plugintest.Registered(t, registry, DriverName) },
 		Dir: func(t *testing.T) string { return harnesstest.Dir(t) },
 		Volume: func(t *testing.T, mode corev1.PersistentVolumeMode) driver.Volume {
 			return d.volume(t, fmt.Sprintf("volume-%d", made.Add(1)), mode)
@@ -148,25 +114,9 @@ func TestConformanceOfTheNFSDriver(t *testing.T) {
 		WithoutStaging: true,
 	})
 	d.nothingLeft(t)
-	entries, err := ledger.Read(NodeDir(d.controller.Dir, nodeName))
+	entries, err := ledger.Read(plugin.NodeDir(d.controller.Dir, nodeName))
 	if err != nil || len(entries) == 0 {
 		t.Errorf("the node's ledger has %d entries, error %v, want the calls", len(entries), err)
-	}
-}
-
-// registered waits until the driver is registered.
-func registered(t *testing.T, registry *csi.Registry) driver.Driver {
-	t.Helper()
-	timeout := time.After(time.Minute)
-	for {
-		if d, ok := registry.Get(DriverName); ok {
-			return d
-		}
-		select {
-		case <-registry.Changed():
-		case <-timeout:
-			t.Fatal("the driver did not register within a minute, want it registered")
-		}
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"path"
-	"path/filepath"
 	"strings"
 	"sync"
 
@@ -19,7 +18,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/hawser-io/hawser/test/csiloop/ledger"
 	"github.com/hawser-io/hawser/test/csiloop/recorder"
 	"github.com/hawser-io/hawser/test/machine/plugin"
 )
@@ -33,9 +31,6 @@ type Controller struct {
 	mu      sync.Mutex
 	servers map[string]*Server
 }
-
-// NodeDir is the directory of a node's ledger and faults.
-func NodeDir(dir, node string) string { return filepath.Join(dir, "nodes", node) }
 
 // Serve serves the controller at a socket until the returned function is called.
 func (c *Controller) Serve(socket string) (stop func(), err error) {
@@ -83,7 +78,7 @@ func parseID(volume string) (server, directory string, err error) {
 // no limits.
 func (c *Controller) CreateVolume(ctx context.Context,
 	request *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
-	if err := require("name", request.GetName()); err != nil {
+	if err := plugin.Require("name", request.GetName()); err != nil {
 		return nil, err
 	}
 	if err := checkCapabilities(request.GetVolumeCapabilities()); err != nil {
@@ -111,7 +106,7 @@ func (c *Controller) CreateVolume(ctx context.Context,
 // DeleteVolume removes a directory, which no node may have published.
 func (c *Controller) DeleteVolume(ctx context.Context,
 	request *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
-	if err := require("volume id", request.GetVolumeId()); err != nil {
+	if err := plugin.Require("volume id", request.GetVolumeId()); err != nil {
 		return nil, err
 	}
 	name, directory, err := parseID(request.GetVolumeId())
@@ -119,7 +114,7 @@ func (c *Controller) DeleteVolume(ctx context.Context,
 	if err != nil || s == nil {
 		return &csi.DeleteVolumeResponse{}, nil
 	}
-	published, err := Published(c.Dir)
+	published, err := plugin.Published(c.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +128,7 @@ func (c *Controller) DeleteVolume(ctx context.Context,
 // ControllerExpandVolume has nothing to do: the volume has no limit.
 func (c *Controller) ControllerExpandVolume(ctx context.Context,
 	request *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
-	if err := require("volume id", request.GetVolumeId()); err != nil {
+	if err := plugin.Require("volume id", request.GetVolumeId()); err != nil {
 		return nil, err
 	}
 	if request.GetCapacityRange() == nil {
@@ -164,7 +159,7 @@ func (c *Controller) find(ctx context.Context, volume string) error {
 // ValidateVolumeCapabilities implements csi.ControllerServer.
 func (c *Controller) ValidateVolumeCapabilities(ctx context.Context,
 	request *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
-	if err := require("volume id", request.GetVolumeId()); err != nil {
+	if err := plugin.Require("volume id", request.GetVolumeId()); err != nil {
 		return nil, err
 	}
 	if len(request.GetVolumeCapabilities()) == 0 {
@@ -178,16 +173,6 @@ func (c *Controller) ValidateVolumeCapabilities(ctx context.Context,
 	}
 	return &csi.ValidateVolumeCapabilitiesResponse{Confirmed: &csi.ValidateVolumeCapabilitiesResponse_Confirmed{
 		VolumeCapabilities: request.GetVolumeCapabilities()}}, nil
-}
-
-// require returns InvalidArgument for the first named field that is empty. fields are name, value, name, ...
-func require(fields ...string) error {
-	for i := 0; i+1 < len(fields); i += 2 {
-		if fields[i+1] == "" {
-			return status.Errorf(codes.InvalidArgument, "%s is required", fields[i])
-		}
-	}
-	return nil
 }
 
 func checkCapabilities(capabilities []*csi.VolumeCapability) error {
@@ -211,23 +196,4 @@ func checkCapability(capability *csi.VolumeCapability) error {
 		return status.Error(codes.InvalidArgument, "an access mode is required")
 	}
 	return nil
-}
-
-// Published lists where each volume is published, or may be, as the ledgers of the nodes below the directory have it.
-func Published(dir string) (map[string][]string, error) {
-	nodes, err := filepath.Glob(NodeDir(dir, "*"))
-	if err != nil {
-		return nil, err
-	}
-	published := map[string][]string{}
-	for _, node := range nodes {
-		entries, err := ledger.Read(node)
-		if err != nil {
-			return nil, err
-		}
-		for volume, targets := range publishedOn(entries) {
-			published[volume] = append(published[volume], targets...)
-		}
-	}
-	return published, nil
 }

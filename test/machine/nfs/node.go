@@ -8,7 +8,6 @@ package nfs
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path"
 	"path/filepath"
@@ -17,7 +16,6 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"k8s.io/mount-utils"
@@ -57,13 +55,13 @@ func source(attributes map[string]string) string {
 // checkPublish refuses what no publication can be, and what belongs to a driver with a stage.
 func checkPublish(request *csi.NodePublishVolumeRequest) error {
 	attributes := request.GetVolumeContext()
-	if err := require("volume id", request.GetVolumeId(), "target path", request.GetTargetPath()); err != nil {
+	if err := plugin.Require("volume id", request.GetVolumeId(), "target path", request.GetTargetPath()); err != nil {
 		return err
 	}
 	if err := checkCapability(request.GetVolumeCapability()); err != nil {
 		return err
 	}
-	if err := require(addressKey, attributes[addressKey], directoryKey, attributes[directoryKey]); err != nil {
+	if err := plugin.Require(addressKey, attributes[addressKey], directoryKey, attributes[directoryKey]); err != nil {
 		return err
 	}
 	_, directory, err := parseID(request.GetVolumeId())
@@ -92,7 +90,7 @@ func (n *nodeServer) NodePublishVolume(_ context.Context,
 	}
 	target, from := filepath.Clean(request.GetTargetPath()), source(request.GetVolumeContext())
 	readOnly := request.GetReadonly()
-	if there := last(mounts, target); there != nil {
+	if there := plugin.Last(mounts, target); there != nil {
 		return &csi.NodePublishVolumeResponse{}, isPublication(*there, from, readOnly)
 	}
 	mode := request.GetVolumeCapability().GetAccessMode().GetMode()
@@ -100,7 +98,7 @@ func (n *nodeServer) NodePublishVolume(_ context.Context,
 	if mode == csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER && other >= 0 {
 		return nil, status.Errorf(codes.FailedPrecondition, "the volume has a single writer, at %q", mounts[other].Path)
 	}
-	made, err := makeTarget(target)
+	made, err := plugin.MakeDir(target)
 	if err != nil {
 		return nil, err
 	}
@@ -125,16 +123,6 @@ func mountError(err error) error {
 	return err
 }
 
-// last returns the top-most mount at the path, nil if there is none.
-func last(mounts []mount.MountPoint, path string) *mount.MountPoint {
-	for i := len(mounts) - 1; i >= 0; i-- {
-		if mounts[i].Path == path {
-			return &mounts[i]
-		}
-	}
-	return nil
-}
-
 // isPublication checks the mount that the target has already.
 func isPublication(there mount.MountPoint, from string, readOnly bool) error {
 	switch {
@@ -147,24 +135,12 @@ func isPublication(there mount.MountPoint, from string, readOnly bool) error {
 	return nil
 }
 
-// makeTarget makes the directory of the mount, and nothing above it.
-func makeTarget(target string) (made bool, err error) {
-	err = os.Mkdir(target, 0o750)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return false, status.Errorf(codes.FailedPrecondition, "the directory of target %q does not exist", target)
-	case errors.Is(err, os.ErrExist):
-		return false, nil
-	}
-	return err == nil, err
-}
-
 // NodeUnpublishVolume unmounts the target and removes it. mount-utils asks the server first, so the call hangs as long
 // as that does not answer.
 func (n *nodeServer) NodeUnpublishVolume(_ context.Context,
 	request *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
 	volume, target := request.GetVolumeId(), request.GetTargetPath()
-	if err := require("volume id", volume, "target path", target); err != nil {
+	if err := plugin.Require("volume id", volume, "target path", target); err != nil {
 		return nil, err
 	}
 	mounts, err := n.mounter.List()
@@ -172,7 +148,7 @@ func (n *nodeServer) NodeUnpublishVolume(_ context.Context,
 		return nil, err
 	}
 	_, directory, err := parseID(volume)
-	there := last(mounts, filepath.Clean(target))
+	there := plugin.Last(mounts, filepath.Clean(target))
 	if there != nil && (err != nil || path.Base(there.Device) != directory) {
 		return nil, status.Errorf(codes.FailedPrecondition, "target %q has a mount of %s, not of volume %q", target,
 			there.Device, volume)
@@ -184,7 +160,7 @@ func (n *nodeServer) NodeUnpublishVolume(_ context.Context,
 func (n *nodeServer) NodeGetVolumeStats(_ context.Context,
 	request *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
 	volume, at := request.GetVolumeId(), request.GetVolumePath()
-	if err := require("volume id", volume, "volume path", at); err != nil {
+	if err := plugin.Require("volume id", volume, "volume path", at); err != nil {
 		return nil, err
 	}
 	mounts, err := n.mounter.List()
@@ -192,16 +168,9 @@ func (n *nodeServer) NodeGetVolumeStats(_ context.Context,
 		return nil, err
 	}
 	_, directory, err := parseID(volume)
-	if there := last(mounts, filepath.Clean(at)); err != nil || there == nil || path.Base(there.Device) != directory {
+	there := plugin.Last(mounts, filepath.Clean(at))
+	if err != nil || there == nil || path.Base(there.Device) != directory {
 		return nil, status.Errorf(codes.NotFound, "volume %q is not published at %q", volume, at)
 	}
-	var s unix.Statfs_t
-	if err := unix.Statfs(at, &s); err != nil {
-		return nil, fmt.Errorf("reading the figures of %s: %w", at, err)
-	}
-	return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{
-		{Unit: csi.VolumeUsage_BYTES, Total: int64(s.Blocks) * s.Bsize, Available: int64(s.Bavail) * s.Bsize,
-			Used: int64(s.Blocks-s.Bfree) * s.Bsize},
-		{Unit: csi.VolumeUsage_INODES, Total: int64(s.Files), Available: int64(s.Ffree), Used: int64(s.Files - s.Ffree)},
-	}}, nil
+	return plugin.Figures(at)
 }

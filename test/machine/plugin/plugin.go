@@ -92,18 +92,26 @@ func Socket(kubeletDir, driver string) string {
 func ServeNode(server *grpc.Server, driver, kubeletDir string) error {
 	socket := Socket(kubeletDir, driver)
 	csi.RegisterIdentityServer(server, Identity{Name: driver})
-	registrar := grpc.NewServer()
-	registration.RegisterRegistrationServer(registrar, registrant{name: driver, endpoint: socket})
-	ended := make(chan error)
-	for server, socket := range map[*grpc.Server]string{server: socket,
-		registrar: filepath.Join(kubeletDir, "plugins_registry", driver+"-reg.sock")} {
-		listener, err := listen(socket)
-		if err != nil {
-			return err
-		}
-		go func() { ended <- server.Serve(listener) }()
+	listener, err := listen(socket)
+	if err != nil {
+		return err
 	}
+	ended := make(chan error, 2)
+	go func() { ended <- server.Serve(listener) }()
+	go func() { ended <- Register(driver, kubeletDir) }()
 	return <-ended
+}
+
+// Register registers the node plugin that another process serves at its Socket, as node-driver-registrar does. It
+// returns with an error only.
+func Register(driver, kubeletDir string) error {
+	registrar := grpc.NewServer()
+	registration.RegisterRegistrationServer(registrar, registrant{name: driver, endpoint: Socket(kubeletDir, driver)})
+	listener, err := listen(filepath.Join(kubeletDir, "plugins_registry", driver+"-reg.sock"))
+	if err != nil {
+		return err
+	}
+	return registrar.Serve(listener)
 }
 
 // ServeController serves a controller at a socket until the returned function is called. The server has its services

@@ -30,19 +30,31 @@ type Controller struct {
 	csi.UnimplementedControllerServer
 	// Dir contains the disks.
 	Dir string
+	// Azure makes it the controller of Azure's driver, in place of that of the disk driver.
+	Azure bool
 
 	mu sync.Mutex
 	// machines by the name of their node.
 	machines map[string]*machine.Machine
-	// where each disk is plugged in.
-	where map[string]string
+	// plugged are the disks that are plugged in, by volume.
+	plugged map[string]place
+}
+
+// place of a disk.
+type place struct {
+	node string
+	disk machine.Disk
 }
 
 // Serve serves the controller at a socket until the returned function is called.
 func (c *Controller) Serve(socket string) (stop func(), err error) {
 	server := grpc.NewServer()
 	csi.RegisterControllerServer(server, c)
-	return plugin.ServeController(server, disk.DriverName, socket)
+	driver := disk.DriverName
+	if c.Azure {
+		driver = AzureDriver
+	}
+	return plugin.ServeController(server, driver, socket)
 }
 
 // Use has disks of the node plugged into that machine.
@@ -50,13 +62,20 @@ func (c *Controller) Use(node string, m *machine.Machine) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.machines == nil {
-		c.machines, c.where = map[string]*machine.Machine{}, map[string]string{}
+		c.machines, c.plugged = map[string]*machine.Machine{}, map[string]place{}
 	}
 	c.machines[node] = m
 }
 
-// File of a disk's content.
-func (c *Controller) File(id string) string { return filepath.Join(c.Dir, id+".qcow2") }
+// file of a disk's content.
+func (c *Controller) file(volume string) string { return filepath.Join(c.Dir, diskID(volume)+".qcow2") }
+
+// Disk of a volume that is plugged in.
+func (c *Controller) Disk(volume string) machine.Disk {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.plugged[volume].disk
+}
 
 // ControllerGetCapabilities implements csi.ControllerServer.
 func (c *Controller) ControllerGetCapabilities(context.Context,
@@ -72,8 +91,11 @@ func (c *Controller) CreateVolume(ctx context.Context,
 	request *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
 	id := fmt.Sprintf("disk%x", sha256.Sum256([]byte(request.GetName())))[:20]
 	size := max(request.GetCapacityRange().GetRequiredBytes(), 1<<20)
-	if _, err := os.Stat(c.File(id)); errors.Is(err, os.ErrNotExist) {
-		if err := machine.CreateDisk(ctx, c.File(id), size); err != nil {
+	if c.Azure {
+		id, size = azurePath+id, azureSize(size)
+	}
+	if _, err := os.Stat(c.file(id)); errors.Is(err, os.ErrNotExist) {
+		if err := machine.CreateDisk(ctx, c.file(id), size); err != nil {
 			return nil, err
 		}
 	}
@@ -86,10 +108,10 @@ func (c *Controller) DeleteVolume(_ context.Context,
 	request *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if node := c.where[request.GetVolumeId()]; node != "" {
+	if node := c.plugged[request.GetVolumeId()].node; node != "" {
 		return nil, status.Errorf(codes.FailedPrecondition, "the disk is plugged into %s", node)
 	}
-	if err := os.Remove(c.File(request.GetVolumeId())); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := os.Remove(c.file(request.GetVolumeId())); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
 	return &csi.DeleteVolumeResponse{}, nil
@@ -102,17 +124,24 @@ func (c *Controller) ControllerPublishVolume(ctx context.Context,
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	m := c.machines[node]
-	if _, err := os.Stat(c.File(id)); m == nil || err != nil {
+	if _, err := os.Stat(c.file(id)); m == nil || err != nil {
 		return nil, status.Errorf(codes.NotFound, "no volume %s or no node %s", id, node)
 	}
-	if at := c.where[id]; at != "" && at != node {
-		return nil, status.Errorf(codes.FailedPrecondition, "the disk is plugged into %s", at)
+	at, in := c.plugged[id]
+	if in && at.node != node {
+		return nil, status.Errorf(codes.FailedPrecondition, "the disk is plugged into %s", at.node)
 	}
-	if err := m.Plug(ctx, machine.Disk{ID: id, File: c.File(id)}); err != nil {
+	if !in {
+		at = place{node, machine.Disk{ID: diskID(id), File: c.file(id), Azure: c.Azure}}
+		if c.Azure {
+			at.disk.LUN = c.freeLUN(node)
+		}
+	}
+	if err := m.Plug(ctx, at.disk); err != nil {
 		return nil, err
 	}
-	c.where[id] = node
-	return &csi.ControllerPublishVolumeResponse{PublishContext: map[string]string{disk.SerialKey: id}}, nil
+	c.plugged[id] = at
+	return &csi.ControllerPublishVolumeResponse{PublishContext: at.context()}, nil
 }
 
 // ControllerUnpublishVolume pulls the disk out.
@@ -121,11 +150,11 @@ func (c *Controller) ControllerUnpublishVolume(ctx context.Context,
 	id, node := request.GetVolumeId(), request.GetNodeId()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if m := c.machines[node]; m != nil && c.where[id] == node {
-		if err := m.Unplug(ctx, id); err != nil {
+	if m := c.machines[node]; m != nil && c.plugged[id].node == node {
+		if err := m.Unplug(ctx, diskID(id)); err != nil {
 			return nil, err
 		}
-		delete(c.where, id)
+		delete(c.plugged, id)
 	}
 	return &csi.ControllerUnpublishVolumeResponse{}, nil
 }
@@ -134,17 +163,20 @@ func (c *Controller) ControllerUnpublishVolume(ctx context.Context,
 func (c *Controller) ControllerExpandVolume(ctx context.Context,
 	request *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
 	id, size := request.GetVolumeId(), request.GetCapacityRange().GetRequiredBytes()
+	if c.Azure {
+		size = azureSize(size)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	resized := false
-	if m := c.machines[c.where[id]]; m != nil {
+	if m := c.machines[c.plugged[id].node]; m != nil {
 		var err error
-		if resized, err = m.Resize(ctx, id, size); err != nil {
+		if resized, err = m.Resize(ctx, diskID(id), size); err != nil {
 			return nil, err
 		}
 	}
 	if !resized {
-		if err := machine.ResizeDisk(ctx, c.File(id), size); err != nil {
+		if err := machine.ResizeDisk(ctx, c.file(id), size); err != nil {
 			return nil, err
 		}
 	}

@@ -3,9 +3,10 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-package nfs
+package plugin
 
 import (
+	"path/filepath"
 	"slices"
 
 	"google.golang.org/grpc/codes"
@@ -17,10 +18,10 @@ import (
 var outOfOrder = []string{codes.InvalidArgument.String(), codes.FailedPrecondition.String(),
 	codes.AlreadyExists.String()}
 
-// publishedOn lists where one node has volumes published, in the order of the paths. A publication whose end is unknown
+// PublishedOn lists where one node has volumes published, in the order of the paths. A publication whose end is unknown
 // counts, and so does one that failed: only an unpublish that took effect, or a reboot, ends it for certain. What was
 // refused has changed nothing.
-func publishedOn(entries []ledger.Entry) map[string][]string {
+func PublishedOn(entries []ledger.Entry) map[string][]string {
 	targets, begun := map[[2]string]bool{}, map[int64]bool{}
 	for _, e := range entries {
 		at := [2]string{e.Volume, e.TargetPath}
@@ -54,4 +55,26 @@ func OutOfOrder(entries []ledger.Entry) []ledger.Call {
 	return slices.DeleteFunc(ledger.Calls(entries), func(c ledger.Call) bool {
 		return !slices.Contains(outOfOrder, c.Done)
 	})
+}
+
+// NodeDir is the directory of a node's ledger and faults.
+func NodeDir(dir, node string) string { return filepath.Join(dir, "nodes", node) }
+
+// Published lists where each volume is published, or may be, as the ledgers of the nodes below the directory have it.
+func Published(dir string) (map[string][]string, error) {
+	nodes, err := filepath.Glob(NodeDir(dir, "*"))
+	if err != nil {
+		return nil, err
+	}
+	published := map[string][]string{}
+	for _, node := range nodes {
+		entries, err := ledger.Read(node)
+		if err != nil {
+			return nil, err
+		}
+		for volume, targets := range PublishedOn(entries) {
+			published[volume] = append(published[volume], targets...)
+		}
+	}
+	return published, nil
 }
