@@ -72,7 +72,7 @@ programs() {
 	tar -xzf "hawser_${version}_linux_$architecture.tar.gz" -C "$work/programs"
 	local name
 	for name in operator manager agent; do
-		go version -m "$work/programs/$name" | grep -q "path.*github.com/hawser-io/hawser/cmd/$name"
+		grep -q "path.*github.com/hawser-io/hawser/cmd/$name" < <(go version -m "$work/programs/$name")
 		grep -aq "$version" "$work/programs/$name"
 	done
 }
@@ -82,7 +82,7 @@ plugin() {
 	export KREW_ROOT=$work/krew KREW_NO_UPGRADE_CHECK=1
 	"$KREW" install --manifest=hawser-krew.yaml --archive="kubectl-hawser_${version}_linux_$architecture.tar.gz"
 	[[ $("$KREW_ROOT/bin/kubectl-hawser" --version) == *"$version" ]]
-	"$KREW_ROOT/bin/kubectl-hawser" __complete why "" | grep -q '^pod'
+	grep -q '^pod' < <("$KREW_ROOT/bin/kubectl-hawser" __complete why "") # a pipe would fail if grep ended first
 }
 check "krew installs the plugin, which has the version and completes" plugin
 
