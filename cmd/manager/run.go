@@ -53,8 +53,9 @@ type options struct {
 
 func (o *options) addFlags(flags *flag.FlagSet) {
 	flags.BoolVar(&o.observe, "observe", false,
-		"attach nothing, and only examine the cluster: what kubectl hawser doctor finds becomes metrics. It needs the role of "+
-			"config/observer and neither agents nor Hawser's kinds; the flags about attaching have no effect")
+		"attach nothing, and only examine the cluster: what kubectl hawser doctor finds becomes metrics. "+
+			"It needs the role of config/observer and neither agents nor Hawser's kinds; "+
+			"the flags about attaching have no effect")
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "elect one of several managers as the leader through a Lease")
 	flags.StringVar(&o.leaderElectNS, "leader-elect-namespace", install.Namespace(),
 		"namespace of that Lease")

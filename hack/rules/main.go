@@ -3,7 +3,7 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// rules makes a PrometheusRule and a plain rules file of hawser.yaml, and of observer.yaml. These are their only sources.
+// rules makes a PrometheusRule and a plain rules file of hawser.yaml, and of observer.yaml, their only sources.
 //
 //	go run ./hack/rules
 package main

@@ -111,7 +111,8 @@ func TestAnObserverWritesNothingAndReadsNoSecrets(t *testing.T) {
 	may := func(verb, group, resource string) bool {
 		t.Helper()
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: account,
-			Groups:             []string{"system:serviceaccounts", "system:serviceaccounts:hawser-observer", "system:authenticated"},
+			Groups: []string{"system:serviceaccounts", "system:serviceaccounts:hawser-observer",
+				"system:authenticated"},
 			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: resource}}}
 		if err := c.Create(t.Context(), review); err != nil {
 			t.Fatal(err)
@@ -122,7 +123,8 @@ func TestAnObserverWritesNothingAndReadsNoSecrets(t *testing.T) {
 		t.Error("the observer may not list pods, want that it may")
 	}
 	for group, resources := range map[string]string{
-		"":                          "pods persistentvolumeclaims persistentvolumes nodes events configmaps secrets namespaces",
+		"": "pods persistentvolumeclaims persistentvolumes nodes events configmaps secrets " +
+			"namespaces",
 		"storage.k8s.io":            "storageclasses csidrivers csinodes volumeattachments",
 		"volumes.hawser.io":         "volumeattachmentintents nodevolumestates volumemanagers",
 		"coordination.k8s.io":       "leases",

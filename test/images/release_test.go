@@ -71,7 +71,7 @@ func TestReleaseIsInstalledUpgradedAndRemovedInEachWay(t *testing.T) {
 	check(t, r.ShareKubeletDir(limited(t), nodeB, nodeA))
 	before, err := r.inventory(t)
 	check(t, err)
-	for _, w := range []way{r.withKubectl(t), r.withHelm(t), r.withOLM(t)} {
+	for _, w := range []way{r.withKubectl(t), r.withHelm(t), r.withOLM()} {
 		if !t.Run(w.name, func(t *testing.T) { r.live(t, w, before) }) {
 			return
 		}
@@ -155,7 +155,7 @@ func (r releases) withHelm(t *testing.T) way {
 
 // withOLM: the bundle. OLM applies the objects of the next bundle over those of the one before, and deletes those that
 // the next one does not have: the names of roles contain the version.
-func (r releases) withOLM(t *testing.T) way {
+func (r releases) withOLM() way {
 	var objects []*unstructured.Unstructured
 	var namespace *corev1.Namespace
 	return way{"the bundle as OLM does", func(t *testing.T, version string) {

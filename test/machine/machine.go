@@ -72,8 +72,8 @@ type Machine struct {
 	disks []Disk
 }
 
-// BootTimeout is how long a boot may take. Under emulation on a busy machine it takes some twenty seconds, and has taken
-// three minutes after a reset.
+// BootTimeout is how long a boot may take. Under emulation on a busy machine it takes some twenty seconds, and has
+// taken three minutes after a reset.
 const BootTimeout = 5 * time.Minute
 
 // Start starts a machine and returns once it takes commands.

@@ -90,7 +90,8 @@ func TestTwoBuildersOfACommitMakeTheSameBytes(t *testing.T) {
 	other.release(t)
 	want, got := files(t, one.dist), files(t, other.dist)
 	if len(want) != 8 {
-		t.Errorf("%d files, want install.yaml, observer.yaml, chart, dashboard, two of alerts, changes and checksums", len(want))
+		t.Errorf("%d files, want install.yaml, observer.yaml, chart, dashboard, two of alerts, changes and checksums",
+			len(want))
 	}
 	if alerts := want["hawser-observer-alerts.yaml"]; !bytes.Contains(alerts, []byte("/blob/v0.1.0/docs/runbooks/")) ||
 		bytes.Contains(alerts, []byte("/blob/main/")) {
