@@ -93,16 +93,16 @@ func (o *options) addFlags(flags *flag.FlagSet) {
 
 // run runs the manager until ctx ends.
 func run(ctx context.Context, o options) error {
+	if o.observe {
+		return runObserver(ctx, o)
+	}
 	options, err := o.controllers()
 	if err != nil {
 		return err
 	}
-	mgr, err := newManager(o)
+	mgr, err := newManager(o, cached.Options())
 	if err != nil {
 		return err
-	}
-	if o.observe {
-		return observed(ctx, mgr)
 	}
 	if err := metrics.Register(ctx, mgr, ctrlmetrics.Registry); err != nil {
 		return fmt.Errorf("registering metrics: %w", err)
@@ -128,8 +128,14 @@ func run(ctx context.Context, o options) error {
 	return nil
 }
 
-// observed examines the cluster until ctx ends.
-func observed(ctx context.Context, mgr manager.Manager) error {
+// runObserver examines the cluster until ctx ends. Several report the same, so none is elected. Nothing is cached by the
+// manager, which would need Hawser's kinds.
+func runObserver(ctx context.Context, o options) error {
+	o.leaderElect = false
+	mgr, err := newManager(o, cache.Options{})
+	if err != nil {
+		return err
+	}
 	observer, err := observe.New(mgr.GetConfig())
 	if err != nil {
 		return err
@@ -213,7 +219,7 @@ func (o options) controllers() (controller.Options, error) {
 	return options, nil
 }
 
-func newManager(o options) (manager.Manager, error) {
+func newManager(o options, cacheOptions cache.Options) (manager.Manager, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, volumesv1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -234,7 +240,7 @@ func newManager(o options) (manager.Manager, error) {
 	}
 	mgr, err := ctrl.NewManager(config, manager.Options{
 		Scheme:                        scheme,
-		Cache:                         cached.Options(),
+		Cache:                         cacheOptions,
 		Metrics:                       metricsOptions,
 		HealthProbeBindAddress:        o.healthAddr,
 		PprofBindAddress:              o.pprofAddr,

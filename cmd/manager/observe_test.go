@@ -1,0 +1,64 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package main
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/hawser-io/hawser/internal/metrics/endpoint"
+	"github.com/hawser-io/hawser/test/apiserver"
+	"github.com/hawser-io/hawser/test/endpoints"
+)
+
+// aloneVariable is set in the process of the observer.
+const aloneVariable = "HAWSER_TEST_ALONE"
+
+// TestTheObserverRunsWithoutAnythingOfHawser needs a process of its own, because the observer and the manager register
+// metrics of one name.
+func TestTheObserverRunsWithoutAnythingOfHawser(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestTheObserverOnABareAPIServer$", "-test.v")
+	cmd.Env = append(os.Environ(), aloneVariable+"=true")
+	output, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(output), "--- PASS: TestTheObserverOnABareAPIServer") {
+		t.Errorf("the observer on an API server without Hawser's kinds: error %v, want none: %s", err, output)
+	}
+}
+
+// TestTheObserverOnABareAPIServer runs the whole program with the rights of config/observer. It holds no Lease.
+func TestTheObserverOnABareAPIServer(t *testing.T) {
+	if os.Getenv(aloneVariable) == "" {
+		t.Log("TestTheObserverRunsWithoutAnythingOfHawser runs this in another process")
+		return
+	}
+	ctrl.SetLogger(logr.Discard())
+	config, _ := apiserver.StartBare(t, nil)
+	apiserver.Kubectl(t, apiserver.Kubeconfig(t, config), "", "apply", "-k",
+		filepath.Join(apiserver.Root(), "config", "observer"))
+	t.Setenv("KUBECONFIG",
+		apiserver.Kubeconfig(t, apiserver.ServiceAccount(config, "hawser-observer", "hawser-observer")))
+	o := options{observe: true, leaderElect: true, leaderElectNS: "hawser-observer", healthAddr: endpoints.FreeAddress(t),
+		metrics: endpoint.Endpoint{Address: endpoints.FreeAddress(t)}}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, o) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	endpoints.Await(t, "the cluster is examined", "http://"+o.healthAddr+"/readyz", http.StatusOK)
+	endpoints.Await(t, "metrics need a token", "https://"+o.metrics.Address+"/metrics", http.StatusUnauthorized)
+}
