@@ -44,8 +44,13 @@ func TestTheObserverOnABareAPIServer(t *testing.T) {
 	}
 	ctrl.SetLogger(logr.Discard())
 	config, _ := apiserver.StartBare(t, nil)
-	apiserver.Kubectl(t, apiserver.Kubeconfig(t, config), "", "apply", "-k",
-		filepath.Join(apiserver.Root(), "config", "observer"))
+	kubectl := func(args ...string) string {
+		return strings.TrimSpace(apiserver.Kubectl(t, apiserver.Kubeconfig(t, config), "", args...))
+	}
+	kubectl("apply", "-k", filepath.Join(apiserver.Root(), "config", "observer"))
+	kubectl("create", "serviceaccount", "scraper", "-n", "default")
+	kubectl("create", "clusterrolebinding", "scraper", "--clusterrole=hawser-observer-metrics-reader",
+		"--serviceaccount=default:scraper")
 	t.Setenv("KUBECONFIG",
 		apiserver.Kubeconfig(t, apiserver.ServiceAccount(config, "hawser-observer", "hawser-observer")))
 	o := options{observe: true, leaderElect: true, leaderElectNS: "hawser-observer", healthAddr: endpoints.FreeAddress(t),
@@ -60,5 +65,10 @@ func TestTheObserverOnABareAPIServer(t *testing.T) {
 		}
 	})
 	endpoints.Await(t, "the cluster is examined", "http://"+o.healthAddr+"/readyz", http.StatusOK)
-	endpoints.Await(t, "metrics need a token", "https://"+o.metrics.Address+"/metrics", http.StatusUnauthorized)
+	metrics := "https://" + o.metrics.Address + "/metrics"
+	endpoints.Await(t, "metrics need a token", metrics, http.StatusUnauthorized)
+	status, text := endpoints.Send(t, http.MethodGet, metrics, kubectl("create", "token", "scraper", "-n", "default"))
+	if status != http.StatusOK || !strings.Contains(text, "hawser_observer_examined_seconds") {
+		t.Errorf("metrics with a token: status %d, want %d and what the observer reports: %.300s", status, http.StatusOK, text)
+	}
 }
