@@ -69,6 +69,6 @@ func TestTheObserverOnABareAPIServer(t *testing.T) {
 	endpoints.Await(t, "metrics need a token", metrics, http.StatusUnauthorized)
 	status, text := endpoints.Send(t, http.MethodGet, metrics, kubectl("create", "token", "scraper", "-n", "default"))
 	if status != http.StatusOK || !strings.Contains(text, "hawser_observer_examined_seconds") {
-		t.Errorf("metrics with a token: status %d, want %d and what the observer reports: %.300s", status, http.StatusOK, text)
+		t.Errorf("metrics with a token: status %d, want %d and those of the observer: %.300s", status, http.StatusOK, text)
 	}
 }

@@ -128,8 +128,8 @@ func run(ctx context.Context, o options) error {
 	return nil
 }
 
-// runObserver examines the cluster until ctx ends. Several report the same, so none is elected. Nothing is cached by the
-// manager, which would need Hawser's kinds.
+// runObserver examines the cluster until ctx ends. Several report the same, so none is elected. The manager caches
+// nothing: that would need Hawser's kinds.
 func runObserver(ctx context.Context, o options) error {
 	o.leaderElect = false
 	mgr, err := newManager(o, cache.Options{})
