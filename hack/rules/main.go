@@ -32,7 +32,7 @@ const (
 var sets = []set{
 	{"hawser.yaml", "hawser", "hawser-system", "config/prometheus/hawser.yaml", "config/monitoring/rules.yaml"},
 	{"observer.yaml", "hawser-observer", "hawser-observer", "config/prometheus/hawser-observer.yaml",
-		"config/observer/monitoring/rules.yaml"},
+		"config/observer-monitoring/rules.yaml"},
 }
 
 type set struct {

@@ -25,7 +25,7 @@ type Disk struct {
 	ID string
 	// File of its content, in the format qcow2.
 	File string
-	// Azure makes it a disk like those of Azure's virtual machines, which are told apart by their logical unit numbers.
+	// Azure makes it a disk like those of Azure's virtual machines, which differ by their logical unit numbers.
 	Azure bool
 	LUN   int
 }
