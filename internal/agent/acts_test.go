@@ -423,8 +423,8 @@ func TestActsPassThePointsAtWhichTheCrashTestsKillAnAgent(t *testing.T) {
 		"a filesystem is given to a group":    "before record, after record, after ownership",
 		"a device's stage is undone": "after dereference, before record, after record, before unstage, " +
 			"after unstage",
-		"a volume is let go of": "before clear, after clear, after forget",
-		"a device is let go of": "after dereference, before clear, after clear, after forget",
+		"a volume is let go of": "before forget, before clear, after clear",
+		"a device is let go of": "after dereference, before forget, before clear, after clear",
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := scenarios[name]

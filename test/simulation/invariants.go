@@ -148,6 +148,7 @@ func (w *World) wrote(before, after client.Object) {
 	case *volumesv1alpha1.NodeVolumeState:
 		w.noteTaint(before, o)
 		w.noteForced(o)
+		w.checkTakenIntoUse(before, o)
 		if line := describeState(before, o); line != "" {
 			w.logLocked("%s: %s", w.by, line)
 		}
@@ -236,6 +237,25 @@ func (w *World) noteTaint(before client.Object, s *volumesv1alpha1.NodeVolumeSta
 	if is != nil && is.Contradicted != nil && (was == nil || was.Contradicted == nil) {
 		w.chance.reach(contradicted)
 		w.logLocked("the taint of %s is contradicted", s.Name)
+	}
+}
+
+// checkTakenIntoUse: an agent takes a volume into use only while its entry is Attached, also one that had used it before.
+func (w *World) checkTakenIntoUse(before client.Object, s *volumesv1alpha1.NodeVolumeState) {
+	old, ok := before.(*volumesv1alpha1.NodeVolumeState)
+	if !ok {
+		return
+	}
+	for _, line := range s.Status.Volumes {
+		if !line.InUse || line.Machine != nil || line.PublishedBy != volumesv1alpha1.PublisherAgent {
+			continue
+		}
+		was, entry := handshake.VolumeOf(old, line.VolumeName), handshake.AttachmentOf(old, line.VolumeName)
+		attached := entry != nil && entry.State == volumesv1alpha1.AttachmentAttached &&
+			entry.AttachmentUID == line.AttachmentUID
+		if (was == nil || !was.InUse) && !attached {
+			w.breaks("in use again: on %s %s through %s", s.Name, line.VolumeName, line.AttachmentUID)
+		}
 	}
 }
 

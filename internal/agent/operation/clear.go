@@ -50,8 +50,14 @@ func (env *Environment) clearInUse(ctx context.Context, v *Volume, f plan.Facts)
 	}
 	// Also where no call was made: the agent may have died between making the directory and noting the call.
 	env.removeEmpty(ctx, env.Paths.StagingDirs(r.VolumeSource(), r.Stage.Path)...)
-	// The disk need not know: a process that comes after believes the API, see recoverRecords.
-	r.InUse = false
+	// The disk forgets first: a record that outlives the release would have the next process report the use again, beside
+	// an attachment that was made meanwhile. One that is lost before the release is rebuilt from the API.
+	env.Step("before forget")
+	if err := env.Store.Remove(v.Name); err != nil {
+		return &failure.Problem{Reason: volumesv1alpha1.ReasonRecordFailed, Message: "the record cannot be removed",
+			Err: err}
+	}
+	r.InUse, v.Unsaved = false, false
 	if r.MountTableOnly && len(r.Devices) == 0 {
 		env.Node.NoteMountTableRelease(v.Name, r.AttachmentUID)
 	}
@@ -60,12 +66,7 @@ func (env *Environment) clearInUse(ctx context.Context, v *Volume, f plan.Facts)
 		return err
 	}
 	env.Step("after clear")
-	if err := env.Store.Remove(v.Name); err != nil {
-		return &failure.Problem{Reason: volumesv1alpha1.ReasonRecordFailed, Message: "the record cannot be removed",
-			Err: err}
-	}
-	env.Step("after forget")
-	v.Record, v.Unsaved = nil, false
+	v.Record = nil
 	v.Failures = map[plan.Step]*failure.Failure{}
 	v.Unprotected = false
 	return nil

@@ -147,11 +147,7 @@ func (s *Store) Save(r *Record) error {
 func (s *Store) Remove(volumeName string) error {
 	path := s.Path(volumeName)
 	s.remember(path, nil)
-	if err := os.Remove(path); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			s.forget(volumeName)
-			return nil
-		}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing record: %w", err)
 	}
 	s.forget(volumeName)

@@ -174,6 +174,11 @@ func (w *Writer) failed(ctx context.Context, batch []Change, err error) {
 	w.readLive, w.acked = true, nil
 	w.reportAnyway = w.reportAnyway || w.reportsAnyway
 	w.failures++
+	for _, c := range batch {
+		if c.Report == nil { // the write may have been taken, and the manager acted on it: no use is reported again
+			delete(w.reports, c.Volume)
+		}
+	}
 	if !errors.Is(err, ErrNoState) && ctx.Err() == nil {
 		w.due = w.clock.Now().Add(status.Backoff(w.failures))
 		w.log.Error(err, "node state not written, trying again", "at", w.due)

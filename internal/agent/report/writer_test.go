@@ -7,6 +7,7 @@ package report
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -51,5 +52,24 @@ func TestAReadThatTheWatchHasOvertakenDoesNotHideWhatTheWatchBrought(t *testing.
 					w.known.ResourceVersion)
 			}
 		})
+	}
+}
+
+func TestAReleaseWhoseAnswerIsLostIsNotFollowedByAReportOfTheUse(t *testing.T) {
+	w := NewWriter(clock.RealClock{}, logr.Discard())
+	w.session, w.readLive, w.known = 1, false, &volumesv1alpha1.NodeVolumeState{}
+	w.SetReport("vol", VolumeReport{Line: volumesv1alpha1.NodeVolume{VolumeName: "vol", InUse: true}})
+	w.Render = func(nvs *volumesv1alpha1.NodeVolumeState, reports map[string]VolumeReport) {
+		nvs.Status.Volumes = nil
+		for _, r := range reports {
+			nvs.Status.Volumes = append(nvs.Status.Volumes, r.Line)
+		}
+	}
+	w.Write = func(context.Context, *volumesv1alpha1.NodeVolumeState) error { return errors.New("no answer") }
+	w.flush(t.Context(), []Change{{Volume: "vol", done: make(chan error, 1)}})
+
+	next, _, _ := w.next(w.known, nil)
+	if len(next.Status.Volumes) != 0 {
+		t.Errorf("the next report has %v, want no volume: the release may have been taken", next.Status.Volumes)
 	}
 }
