@@ -15,6 +15,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -84,11 +87,12 @@ func (o *Observer) examine(ctx context.Context, followed *live.Reader) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	followed.Begin()
-	g := &facts.Gatherer{Reader: followed}
+	from := reader{followed, o.server}
+	g := &facts.Gatherer{Reader: from}
 	if err := g.FindSystem(ctx); err != nil {
 		return fmt.Errorf("finding Hawser's namespace: %w", err)
 	}
-	c, err := read.Cluster(ctx, followed, "", g.System)
+	c, err := read.Cluster(ctx, from, "", g.System)
 	if err != nil {
 		return err
 	}
@@ -98,6 +102,25 @@ func (o *Observer) examine(ctx context.Context, followed *live.Reader) error {
 	followed.End()
 	o.report.Store(doctor.Examine(c, o.server.Clock.Now()))
 	return nil
+}
+
+// reader reads through watches. Two things it does otherwise than the plugin.
+type reader struct {
+	*live.Reader
+	server facts.Reader
+}
+
+// Installed asks each time: kinds come and go, and memory does not show whether the API server still answers.
+func (r reader) Installed(ctx context.Context) (bool, error) { return r.server.Installed(ctx) }
+
+// Get answers in place of the API server what the observer has no right to: whether a Secret or a ConfigMap exists. That
+// is all that is read as metadata.
+func (r reader) Get(ctx context.Context, key client.ObjectKey, into client.Object, o ...client.GetOption) error {
+	if metadata, ok := into.(*metav1.PartialObjectMetadata); ok {
+		return apierrors.NewForbidden(schema.GroupResource{Resource: metadata.Kind}, key.Name,
+			errors.New("an observer does not read it"))
+	}
+	return r.Reader.Get(ctx, key, into, o...)
 }
 
 // Ready is a readiness check: the cluster has been examined.

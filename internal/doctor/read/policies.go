@@ -49,7 +49,9 @@ func (p *policies) missing(c *doctor.Cluster) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if runs := versionOf(c); runs == "" {
+	if runs := versionOf(c); runs == "" && c.Managers.Err == nil && len(c.Managers.Items) == 0 {
+		return nil, nil // only the kinds are there
+	} else if runs == "" {
 		return nil, errors.New("neither an operator nor an agent has reported its version")
 	} else if runs != version.Version {
 		return nil, fmt.Errorf("the cluster has those of Hawser %s, and this plugin knows those of %s", runs, version.Version)

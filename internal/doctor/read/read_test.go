@@ -240,7 +240,10 @@ func TestPoliciesAreComparedWithThoseOfTheSameVersionAlone(t *testing.T) {
 			s.objects[kind] = s.objects[kind][1:]
 		}, missing: []string{shipped.Hold}},
 		{name: "another version", version: "v9.9.9", change: func(*server) {}, unknown: true},
-		{name: "no version", change: func(*server) {}, unknown: true},
+		{name: "no version", change: func(s *server) {
+			s.objects["*v1alpha1.VolumeManagerList"] = []client.Object{&volumesv1alpha1.VolumeManager{}}
+		}, unknown: true},
+		{name: "no more than the kinds", change: func(*server) {}},
 		{name: "no mutating policies in this Kubernetes", version: version.Version, change: func(s *server) {
 			for _, kind := range []string{"", "Binding"} {
 				s.errs["*v1.MutatingAdmissionPolicy"+kind+"List"] = &meta.NoKindMatchError{}
