@@ -43,6 +43,8 @@ var exceptions = map[string]string{
 		"make verify-release does",
 	"kubectl krew uninstall hawser":                  "needs krew in its place",
 	"kubectl apply -f dist/observer.yaml":            "make test-release does",
+	"kubectl delete -f dist/observer.yaml":           "make test-release does",
+	"kubectl apply -f dist/install.yaml":             "make test-release does, in an overlay",
 	"kubectl get ... -o yaml | kubectl replace -f -": "stands for any object",
 }
 
