@@ -7,6 +7,7 @@
 #
 #   hack/release.sh VERSION IMAGES DIR       KUBECTL, OPERATOR_SDK, OPM, HELM, SYFT and COSIGN name programs
 #
+# FINAL=1, for a release that will be published, refuses a changelog that does not regard it as released.
 # For tests PARTS, ARCHITECTURES and PLATFORMS take less than everything. CACHE has the images in between.
 #
 #   hawser_VERSION_linux_ARCH.tar.gz     operator, manager and agent, with the licence
@@ -42,9 +43,17 @@ fail() {
 	printf 'release: %s\n' "$*" >&2
 	exit 1
 }
-[[ $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$ ]] ||
-	fail "the version is $version, want v and a semantic version such as v0.1.0"
-grep -q "^## ${version//./\\.}\b" CHANGELOG.md || fail "CHANGELOG.md has no heading '## $version'"
+# The form for which the programs link the pages of the version (internal/version).
+[[ $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-(alpha|beta|rc)\.[0-9]+)?$ ]] ||
+	fail "the version is $version, want one such as v0.1.0 or v0.1.0-rc.1"
+grep -qE "^## ${version//./\\.}( |$)" CHANGELOG.md || fail "CHANGELOG.md has no heading '## $version'"
+# section prints that of the version.
+section() {
+	awk -v "heading=## $version" '/^## / { ours = $0 == heading || index($0, heading " ") == 1; next } ours' CHANGELOG.md
+}
+if [[ ${FINAL:-} ]] && [[ $(section) == *"Not released yet"* ]]; then
+	fail "CHANGELOG.md has 'Not released yet' in the section of $version: docs/development.md lists what to change"
+fi
 hack/modules.sh check "$version"
 
 parts=${PARTS:-programs plugin sbom install chart monitoring olm changes provenance}
@@ -149,11 +158,10 @@ chart() {
 
 # The observer and its alerts stand alone. The alerts link the pages of the release.
 monitoring() {
-	local ref=main name
-	if [[ $version =~ ^v[0-9.]+(-(alpha|beta|rc)\.[0-9]+)?$ ]]; then ref=$version; fi
+	local name
 	cp config/grafana/hawser.json "$output/hawser-dashboard.json"
 	for name in hawser hawser-observer; do
-		sed "s|/hawser/blob/main/|/hawser/blob/$ref/|" "config/prometheus/$name.yaml" >"$output/$name-alerts.yaml"
+		sed "s|/hawser/blob/main/|/hawser/blob/$version/|" "config/prometheus/$name.yaml" >"$output/$name-alerts.yaml"
 	done
 	kustomization observer manager >"$output/observer.yaml"
 }
@@ -172,10 +180,8 @@ checksums() {
 	mv "$work/sums" "$output/SHA256SUMS"
 }
 
-# The section of the version.
 changes() {
-	awk -v "heading=## $version" '/^## / { ours = $0 == heading || index($0, heading " ") == 1; next } ours' CHANGELOG.md \
-		>"$output/CHANGES.md"
+	section >"$output/CHANGES.md"
 }
 
 # A commit says what has been built only if everything of it is committed. A tree without git takes COMMIT.

@@ -14,7 +14,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 mkdir -p "${1:?usage: releases.sh DIR}"
 dir=$(realpath "$1")
-export ARCHITECTURES PLATFORMS CACHE=$dir/cache CHECKS="listed programs plugin chart images olm sboms provenance"
+export ARCHITECTURES PLATFORMS CACHE=$dir/cache CHECKS="listed whole programs plugin chart images olm sboms provenance"
 ARCHITECTURES=$(go env GOARCH) PLATFORMS=linux/$(go env GOARCH)
 
 # The agent's root file system changes seldom, and takes a while to make.

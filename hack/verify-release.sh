@@ -19,6 +19,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 key=${COSIGN_PUBLIC_KEY:+$(realpath "$COSIGN_PUBLIC_KEY")}
 cd "${2:?the directory is missing}"
 read -r -a architectures <<<"${ARCHITECTURES:-amd64 arm64}"
+read -r -a platforms <<<"${PLATFORMS:-linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64}"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -44,7 +45,26 @@ check() {
 
 listed() {
 	sha256sum --check --strict --quiet SHA256SUMS
-	diff <(awk '{print $2}' SHA256SUMS | sort) <(find . -type f ! -path ./SHA256SUMS ! -path ./SHA256SUMS.sigstore.json -printf '%P\n' | sort)
+	diff <(awk '{print "f " $2}' SHA256SUMS | sort) <(find . -mindepth 1 ! -path ./SHA256SUMS \
+		! -path ./SHA256SUMS.sigstore.json -printf '%y %P\n' | sort)
+}
+# The files of hack/release.sh.
+whole() {
+	diff <(names | sort) <(awk '{print $2}' SHA256SUMS | sort)
+}
+names() {
+	local architecture platform
+	printf '%s\n' install.yaml observer.yaml hawser-alerts.yaml hawser-observer-alerts.yaml hawser-dashboard.json \
+		hawser-krew.yaml "kubectl-hawser_${version}_man.tar.gz" "hawser-${version#v}.tgz" \
+		{operator,manager,agent}_"$version.tar" {bundle,catalog}_"$version.tar.gz" hawser.spdx.json hawser.intoto.json \
+		CHANGES.md
+	for architecture in "${architectures[@]}"; do
+		printf '%s\n' "hawser_${version}_linux_$architecture.tar.gz" "agent_${version}_linux_$architecture.debs.sha256" \
+			{operator,manager,agent}_"${version}_linux_$architecture.spdx.json"
+	done
+	for platform in "${platforms[@]/\//_}"; do
+		printf '%s\n' "kubectl-hawser_${version}_$platform.tar.gz"
+	done
 }
 # First, because everything else rests on the checksums. A key that is trusted needs no entry in a public log.
 signature() {
@@ -57,6 +77,7 @@ else
 fi
 
 check "every file has its checksum, and none is left over" listed
+check "no file of a release is missing" whole
 
 identical() {
 	(cd "$other" && sha256sum --check --strict --quiet) <SHA256SUMS
@@ -100,30 +121,44 @@ check "the manifest for krew has the six platforms" manifest
 chart() {
 	"$HELM" lint --strict "hawser-${version#v}.tgz"
 	"$HELM" template hawser "hawser-${version#v}.tgz" --namespace hawser-system >"$work/chart.yaml"
-	local name
-	for name in operator manager agent; do
-		grep -oE "[^ ]+/$name:$version\$" "$work/chart.yaml" | sort -u >"$work/of-chart"
-		grep -oE "[^ ]+/$name:$version\$" install.yaml | sort -u >"$work/of-install"
-		[[ -s $work/of-chart ]]
-		diff "$work/of-chart" "$work/of-install"
-	done
+	named_in "$work/chart.yaml" agent manager operator
+	named_in install.yaml agent manager operator
+	named_in observer.yaml manager
 }
-check "the chart is well-formed, and names the images that install.yaml names" chart
+# named_in FILE IMAGE... compares the images that a file names with the provenance.
+named_in() {
+	local images
+	images=$(jq -r .predicate.buildDefinition.externalParameters.images hawser.intoto.json)
+	diff <(grep -oE '[^ ]+/(agent|manager|operator):[^ ]+$' "$1" | sort -u) \
+		<(printf '%s\n' "${@:2}" | sed "s|.*|$images/&:$version|")
+}
+check "the chart is well-formed, and all manifests name the images of the provenance" chart
 
-# Each blob of an archive has its own digest as its name, and the index has both architectures.
+# Each blob of an archive has its own digest as its name. The index leads to each of them, and has the architectures.
 images() {
-	local name architecture
+	local name blobs=$work/image/blobs/sha256 index manifest
 	for name in operator manager agent; do
 		rm -rf "$work/image"
 		mkdir "$work/image"
 		tar -xf "${name}_$version.tar" -C "$work/image"
-		(cd "$work/image/blobs/sha256" && for blob in *; do printf '%s  %s\n' "$blob" "$blob"; done |
-			sha256sum --check --strict --quiet)
-		grep -rq "Hawser $name" "$work/image/blobs/sha256" # its title
-		for architecture in "${architectures[@]}"; do
-			grep -q "$architecture" -r "$work/image/index.json" "$work/image/blobs/sha256"
-		done
+		(cd "$blobs" && for blob in *; do printf '%s  %s\n' "$blob" "$blob"; done | sha256sum --check --strict --quiet)
+		grep -rq "Hawser $name" "$blobs" # its title
+		index=$(digests_in "$work/image/index.json")
+		diff <(jq -r '.manifests[].platform | select(.os == "linux").architecture' "$blobs/$index" | sort) \
+			<(printf '%s\n' "${architectures[@]}" | sort)
+		{
+			printf '%s\n' "$index"
+			for manifest in $(digests_in "$blobs/$index"); do
+				printf '%s\n' "$manifest"
+				digests_in "$blobs/$manifest"
+			done
+		} | sort -u >"$work/referenced"
+		diff "$work/referenced" <(ls "$blobs")
 	done
+}
+# digests_in FILE prints those of all blobs that an index or a manifest refers to.
+digests_in() {
+	jq -r '(.manifests[]?, .config, .layers[]?) | .digest? // empty | sub("^sha256:"; "")' "$1"
 }
 check "the images have what their names promise, for ${architectures[*]}" images
 
@@ -150,7 +185,7 @@ sboms() {
 			file=${name}_${version}_linux_$architecture.spdx.json
 			digest=$(jq -r --arg architecture "$architecture" \
 				'.manifests[] | select(.platform.architecture == $architecture).digest' \
-				"$blobs/$(digest_in "$work/image/index.json" '.manifests[0].digest')")
+				"$blobs/$(digests_in "$work/image/index.json")")
 			jq -se --arg digest "${digest#sha256:}" --slurpfile file "$file" 'map(select(
 				.predicateType? == "https://spdx.dev/Document" and .subject[0].digest.sha256 == $digest
 				and .predicate == $file[0])) | length == 1' < <(statements "$blobs")
@@ -160,9 +195,6 @@ sboms() {
 			done
 		done
 	done
-}
-digest_in() {
-	jq -r "$2 | sub(\"^sha256:\"; \"\")" "$1"
 }
 statements() {
 	grep -l '^{"_type"' "$1"/* | xargs cat
@@ -188,4 +220,10 @@ if [[ -f hawser.intoto.json ]]; then
 	printf 'verify-release: built from commit %s by %s\n' "$(built_from)" \
 		"$(jq -r .predicate.runDetails.builder.id hawser.intoto.json)"
 fi
-printf 'verify-release: %s is %s\n' "$version" "$([[ ${CHECKS:-} ]] && echo "checked in part: $CHECKS" || echo complete)"
+extent=complete
+if [[ ${CHECKS:-} ]]; then
+	extent="checked in part: $CHECKS"
+elif [[ ! $key ]]; then
+	extent="complete, but NOT checked is who has signed it"
+fi
+printf 'verify-release: %s is %s\n' "$version" "$extent"
