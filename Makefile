@@ -107,7 +107,7 @@ images: ## Write the images as OCI archives into .cache/images, without a contai
 	hack/images.sh $(VERSION) $(IMAGES) $(TAG) $(CACHE)/images
 
 .PHONY: pin-packages
-pin-packages: ## Pin the Debian packages of the agent's image by their digests, as Debian has them now. A release takes those.
+pin-packages: ## Pin the Debian packages of the agent's image by their digests, as Debian has them now. A release takes those with PACKAGES=pinned or snapshot.
 	@hack/setup-packages.sh --images
 	for architecture in amd64 arm64; do \
 		PACKAGES=pin hack/images/root.sh $$architecture $(CACHE)/images/root-$$architecture.tar; done

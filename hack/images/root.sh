@@ -8,9 +8,10 @@
 #
 # hack/images/debian-ARCHITECTURE.sha256 pins the packages by their digests, as of the time in its first line.
 #
-#   PACKAGES=newest     takes what Debian has now, whatever is pinned: the default
+#   PACKAGES=newest     takes a FILE that is there, else what Debian has now, whatever is pinned: the default
 #   PACKAGES=pinned     fails if Debian has others by now
-#   PACKAGES=snapshot   takes them from snapshot.debian.org, as of the time of the pins, and fails if they are others
+#   PACKAGES=snapshot   takes them from snapshot.debian.org, as of the time of the pins, and fails if they are others:
+#                       a mirror may have had a package before the snapshot of that time; has never run
 #   PACKAGES=pin        takes what Debian has now, and pins it
 
 set -euo pipefail
@@ -62,9 +63,10 @@ command -v mmdebstrap >/dev/null ||
 options=() sources=()
 if [[ $packages == snapshot ]]; then
 	archive=http://snapshot.debian.org/archive
+	signed="[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]" # apt of Ubuntu trusts no key of Debian's
 	options=(--aptopt='Acquire::Check-Valid-Until "false"') # the signatures of a snapshot are old
-	sources=("deb $archive/debian/$time $release main" "deb $archive/debian/$time $release-updates main"
-		"deb $archive/debian-security/$time $release-security main")
+	sources=("deb $signed $archive/debian/$time $release main" "deb $signed $archive/debian/$time $release-updates main"
+		"deb $signed $archive/debian-security/$time $release-security main")
 fi
 rm -f "$file.stamp"
 mmdebstrap --quiet --variant=extract --architectures="$architecture" --format=tar "${options[@]}" \
