@@ -55,15 +55,7 @@ func TestTheObserverOnABareAPIServer(t *testing.T) {
 		apiserver.Kubeconfig(t, apiserver.ServiceAccount(config, "hawser-observer", "hawser-observer")))
 	o := options{observe: true, leaderElect: true, leaderElectNS: "hawser-observer", healthAddr: endpoints.FreeAddress(t),
 		metrics: endpoint.Endpoint{Address: endpoints.FreeAddress(t)}}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, o) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	endpoints.Run(t, func(ctx context.Context) error { return run(ctx, o) })
 	endpoints.Await(t, "the cluster is examined", "http://"+o.healthAddr+"/readyz", http.StatusOK)
 	metrics := "https://" + o.metrics.Address + "/metrics"
 	endpoints.Await(t, "metrics need a token", metrics, http.StatusUnauthorized)

@@ -68,15 +68,7 @@ func TestTheManagerOnARealAPIServer(t *testing.T) {
 	apiserver.Kubectl(t, admin, "", "apply", "-k", overlay("rbac"))
 	o := options{leaderElect: true, leaderElectNS: namespace, healthAddr: endpoints.FreeAddress(t),
 		metrics: endpoint.Endpoint{Address: endpoints.FreeAddress(t)}, attachMode: "Coexist", podIntents: "auto"}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, o) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	endpoints.Run(t, func(ctx context.Context) error { return run(ctx, o) })
 	endpoints.Await(t, "the manager is alive", "http://"+o.healthAddr+"/healthz", http.StatusOK)
 	endpoints.Await(t, "its caches are filled", "http://"+o.healthAddr+"/readyz/caches", http.StatusOK)
 	got, _ := endpoints.Send(t, http.MethodGet, "http://"+o.healthAddr+"/readyz", "")

@@ -37,15 +37,7 @@ func TestTheOperatorOnARealAPIServer(t *testing.T) {
 	apiserver.Kubectl(t, admin, "", "apply", "-k", "default")
 	o := options{leaderElect: true, healthAddr: endpoints.FreeAddress(t),
 		metrics: endpoint.Endpoint{Address: endpoints.FreeAddress(t)}}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, o) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	endpoints.Run(t, func(ctx context.Context) error { return run(ctx, o) })
 	endpoints.Await(t, "the operator is ready", "http://"+o.healthAddr+"/readyz", http.StatusOK)
 	endpoints.Await(t, "metrics need a token", "https://"+o.metrics.Address+"/metrics", http.StatusUnauthorized)
 	lease := &coordinationv1.LeaseList{}

@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package observe
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,10 +15,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -58,11 +61,11 @@ func TestAnObserverNeedsEachOfItsRightsAndNoOther(t *testing.T) {
 			grant(t, c, resource, without(rules, resource))
 		}
 	}
-	if unread := unreadBy(t, config, "whole"); unread != 0 {
+	if unread := unreadBy(t, config, c, "whole", rules[0]); unread != 0 {
 		t.Errorf("with all rights %d kinds are left out, want none", unread)
 	}
 	for _, resource := range lacking {
-		if unread := unreadBy(t, config, resource); unread == 0 {
+		if unread := unreadBy(t, config, c, resource, without(rules, resource)[0]); unread == 0 {
 			t.Errorf("without the right to %s nothing is left out, want that the right is needed", resource)
 		}
 	}
@@ -115,24 +118,34 @@ func grant(t *testing.T, c client.Client, name string, rules []rbacv1.PolicyRule
 	}
 }
 
-// unreadBy counts the kinds that an observer with the rights of the user leaves out. No event signals that the API
-// server applies a new role, so it examines until it can read something.
-func unreadBy(t *testing.T, config *rest.Config, user string) int {
+// unreadBy counts the kinds that an observer with the rights of the user leaves out.
+func unreadBy(t *testing.T, config *rest.Config, c client.Client, user string, rule rbacv1.PolicyRule) int {
 	t.Helper()
+	awaitRight(t, c, "observer-"+user, rule)
 	as := rest.CopyConfig(config)
 	as.Impersonate = rest.ImpersonationConfig{UserName: "observer-" + user, Groups: []string{"system:authenticated"}}
 	o, err := New(as)
 	if err != nil {
 		t.Fatal(err)
 	}
-	followed := live.New(t.Context(), o.server, o.server, func(string, error) {})
-	for late := time.Now().Add(patience); ; {
-		err := o.examine(t.Context(), followed)
-		if err == nil {
-			return testutil.CollectAndCount(o, "hawser_observer_unread")
-		}
-		if time.Now().After(late) {
-			t.Fatalf("examining as %s: %v", user, err)
-		}
+	if err := o.examine(t.Context(), live.New(t.Context(), o.server, o.server, func(string, error) {})); err != nil {
+		t.Fatalf("examining as %s: %v", user, err)
+	}
+	return testutil.CollectAndCount(o, "hawser_observer_unread")
+}
+
+// awaitRight waits until the API server applies a rule of the user's role. Nothing announces that.
+func awaitRight(t *testing.T, c client.Client, user string, rule rbacv1.PolicyRule) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true,
+		func(ctx context.Context) (bool, error) {
+			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user,
+				ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: rule.Verbs[0], Group: rule.APIGroups[0],
+					Resource: rule.Resources[0]}}}
+			err := c.Create(ctx, review)
+			return review.Status.Allowed, err
+		})
+	if err != nil {
+		t.Fatalf("waiting for the rights of %s: %v", user, err)
 	}
 }

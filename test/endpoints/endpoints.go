@@ -48,6 +48,20 @@ func Free(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("finding a free port: %w", last)
 }
 
+// Run runs a program until the test ends, and then waits for its end.
+func Run(t *testing.T, program func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- program(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // Await waits until a GET of the URL, without a token, is answered with the status. Nothing announces that.
 func Await(t *testing.T, what, url string, want int) {
 	t.Helper()
