@@ -14,6 +14,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 usage='usage: modules.sh require|check|tags VERSION'
 do=${1:?$usage}
 version=${2:?$usage}
+[[ $do =~ ^(require|check|tags)$ ]] || {
+	echo "$usage" >&2
+	exit 2
+}
 modules=(api pkg/volumes)
 module=github.com/hawser-io/hawser
 

@@ -30,8 +30,15 @@ if [[ ${PLAIN_HTTP:-} ]]; then
 	copy+=(--dest-tls-verify=false) inspect+=(--tls-verify=false) push+=(--plain-http) sign+=(--allow-http-registry)
 fi
 
+# there REFERENCE prints the manifest that the registry has, and nothing if it has none.
+there() {
+	if ! "${inspect[@]}" "docker://$1" 2>"$work/error"; then
+		grep -qE 'manifest unknown|name unknown' "$work/error" || fail "the registry does not answer: $(<"$work/error")"
+	fi
+}
+
 # Everything is compared before anything is pushed: with the checksums, with the provenance, and with what the registry
-# has, if it answers: a version that is out is not replaced by another one.
+# has: a version that is out is not replaced by another one.
 sha256sum --check --strict --quiet SHA256SUMS
 declare -A digests
 for name in operator manager agent; do
@@ -39,12 +46,19 @@ for name in operator manager agent; do
 	digest=$(jq -er --arg image "$image" '.subject[] | select(.name == $image).digest.sha256' hawser.intoto.json)
 	archived=$(tar -xOf "${name}_$version.tar" index.json | jq -er '.manifests[0].digest')
 	[[ $archived == "sha256:$digest" ]] || fail "the archive has $image with $archived, the provenance names sha256:$digest"
-	if "${inspect[@]}" "docker://$image:$version" >"$work/there" 2>/dev/null; then
-		there=$(sha256sum <"$work/there" | cut -d ' ' -f 1)
-		[[ $there == "$digest" ]] || fail "the registry has another $image:$version, sha256:$there"
+	there "$image:$version" >"$work/there"
+	if [[ -s $work/there ]]; then
+		other=$(sha256sum <"$work/there" | cut -d ' ' -f 1)
+		[[ $other == "$digest" ]] || fail "the registry has another $image:$version, sha256:$other"
 	fi
 	digests[$name]=$digest
 done
+chart=hawser-${version#v}.tgz
+there "$images/charts/hawser:${version#v}" >"$work/chart"
+if [[ -s $work/chart ]]; then
+	jq -e --arg digest "sha256:$(sha256sum <"$chart" | cut -d ' ' -f 1)" 'any(.layers[]; .digest == $digest)' \
+		"$work/chart" >/dev/null || fail "the registry has another chart ${version#v}"
+fi
 
 for name in operator manager agent; do
 	image=$images/$name digest=${digests[$name]}
@@ -54,4 +68,4 @@ for name in operator manager agent; do
 	"${sign[@]}" "$image@sha256:$digest"
 	printf 'publish: %s:%s@sha256:%s\n' "$image" "$version" "$digest"
 done
-"${push[@]}" "hawser-${version#v}.tgz" "oci://$images/charts"
+[[ -s $work/chart ]] || "${push[@]}" "$chart" "oci://$images/charts"

@@ -52,13 +52,13 @@ func TestTheSiteIsWrittenForEachVersion(t *testing.T) {
 		t.Skip("LEFT OUT (needs .cache/tools/hugo; make site builds it)")
 	}
 	site := t.TempDir()
-	for _, version := range []string{"main", "v0.1.0", "v0.10.0", "v0.9.0"} {
+	for _, version := range []string{"main", "v0.1.0", "v0.10.0", "v0.10.0-rc.1", "v0.11.0-rc.1", "v0.9.0"} {
 		write := exec.CommandContext(t.Context(), filepath.Join(root, "hack", "site.sh"), hugo, version, site)
 		if output, err := write.CombinedOutput(); err != nil || strings.Contains(string(output), "WARN") {
 			t.Fatalf("writing the site of %s: %v\n%s", version, err, output)
 		}
 	}
-	const versions = `["v0.10.0","v0.9.0","v0.1.0","main"]`
+	const versions = `["v0.11.0-rc.1","v0.10.0","v0.10.0-rc.1","v0.9.0","v0.1.0","main"]`
 	if got := strings.TrimSpace(read(t, filepath.Join(site, "versions.json"))); got != versions {
 		t.Errorf("versions.json is %s, want the newest release first and main last: %s", got, versions)
 	}

@@ -243,6 +243,9 @@ func TestAReleaseNeedsItsOwnVersionInEachGoMod(t *testing.T) {
 	if tags, err := run("tags", "v0.0.1"); err != nil || tags != "api/v0.0.1\npkg/volumes/v0.0.1\n" {
 		t.Errorf("hack/modules.sh tags v0.0.1: %v, %q, want one tag for each nested module", err, tags)
 	}
+	if output, err := run("chek", version(t)); err == nil {
+		t.Errorf("hack/modules.sh chek: success, want it refused\n%s", output)
+	}
 }
 
 func TestAllModulesRequireTheSameVersionsOfOurs(t *testing.T) {
