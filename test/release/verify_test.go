@@ -89,7 +89,7 @@ func TestATamperedReleaseIsRefused(t *testing.T) {
 		"a link is in the place of a file": {"mv install.yaml SHA256SUMS.sigstore.json && " +
 			"ln -s SHA256SUMS.sigstore.json install.yaml", unlisted},
 		"a file is missing":                {"rm hawser-alerts.yaml", unlisted},
-		"another image in install.yaml":    {"sed -i s,hawser/agent:v0.1.0,hawser/agent:v0.1.1, install.yaml" + sums, otherImage},
+		"another image in install.yaml":    {"sed -i s,/agent:v0.1.0,/agent:v0.1.1, install.yaml" + sums, otherImage},
 		"another image in observer.yaml":   {"sed -i s,registry.example.com,x.example.com, observer.yaml" + sums, otherImage},
 		"other images in the provenance":   {"sed -i s,example.com/hawser,example.com/x, *.intoto.json" + sums, otherImage},
 		"the provenance of something else": {"sed -i s/hawser-alerts/other/ hawser.intoto.json" + sums, unproven},
@@ -102,7 +102,8 @@ func TestATamperedReleaseIsRefused(t *testing.T) {
 
 // TestAPartOfAReleaseIsNotComplete, although everything that is there has its checksum.
 func TestAPartOfAReleaseIsNotComplete(t *testing.T) {
-	if out, err := verify(t, partOf(t), ""); err == nil || !strings.Contains(out, "not so: no file of a release is missing") ||
+	out, err := verify(t, partOf(t), "")
+	if err == nil || !strings.Contains(out, "not so: no file of a release is missing") ||
 		!strings.Contains(out, "< manager_v0.1.0.tar\n") {
 		t.Errorf("want it refused, and what is missing named; error %v, it printed:\n%s", err, out)
 	}
@@ -126,9 +127,9 @@ func TestOnlyTheSignatureOfTheKeyIsAccepted(t *testing.T) {
 	}.isRefused(t, dist, "signature listed provenance", append(env, "COSIGN_PUBLIC_KEY="+key("own.pub"))...)
 }
 
-// TestAnImageThatLacksSomethingIsRefused, with images of a program that is none.
-func TestAnImageThatLacksSomethingIsRefused(t *testing.T) {
-	dist := t.TempDir()
+// packImages writes images of a program that is none.
+func packImages(t *testing.T, dist string) {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "program")
 	if err := os.WriteFile(file, []byte("a program"), 0o600); err != nil {
 		t.Fatal(err)
@@ -138,6 +139,11 @@ func TestAnImageThatLacksSomethingIsRefused(t *testing.T) {
 			" --tag v0.1.0 --version v0.1.0 --title 'Hawser "+name+"' --entrypoint /"+name+" --binary "+file+
 			" --licence ../../LICENSE --epoch 1700000000 --output "+filepath.Join(dist, name+"_v0.1.0.tar"))
 	}
+}
+
+func TestAnImageThatLacksSomethingIsRefused(t *testing.T) {
+	dist := t.TempDir()
+	packImages(t, dist)
 	run(t, dist, nil, "sha256sum * >SHA256SUMS")
 	// in runs commands where the archive is unpacked. index, manifest and layer are names of blobs.
 	in := func(commands string) string {
