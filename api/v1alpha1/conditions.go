@@ -163,6 +163,9 @@ const (
 	// ConditionTaintConsistent is False while the Node carries the taint node.kubernetes.io/out-of-service although the
 	// node's agent reports. The manager writes it. Absent as long as nothing was ever wrong.
 	ConditionTaintConsistent = "TaintConsistent"
+	// ConditionFencesConsistent is False while a fence holds for the Node although the node's agent has reported since the
+	// fence was recorded. It is absent as long as nothing was ever wrong.
+	ConditionFencesConsistent = "FencesConsistent"
 )
 
 // Reasons of the Resolved condition.
@@ -273,4 +276,5 @@ const (
 	ReasonNodeRenamed       = "NodeRenamed"
 	ReasonNodeIDChanged     = "NodeIDChanged"
 	ReasonTaintContradicted = "OutOfServiceContradicted"
+	ReasonFenceContradicted = "FenceContradicted"
 )

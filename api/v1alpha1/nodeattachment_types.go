@@ -25,7 +25,7 @@ const (
 )
 
 // EvidenceType is why a detach was safe, or which policy or administrator accepted the risk.
-// +kubebuilder:validation:Enum=AgentReleased;OutOfServiceTaint;NodeGone;ForcedAfterTimeout;DeclaredByAdministrator;AttachmentLost
+// +kubebuilder:validation:Enum=AgentReleased;OutOfServiceTaint;NodeGone;ForcedAfterTimeout;DeclaredByAdministrator;AttachmentLost;Fenced
 type EvidenceType string
 
 const (
@@ -41,6 +41,8 @@ const (
 	EvidenceDeclaredByAdministrator EvidenceType = "DeclaredByAdministrator"
 	// EvidenceAttachmentLost means that something other than Hawser had deleted the VolumeAttachment.
 	EvidenceAttachmentLost EvidenceType = "AttachmentLost"
+	// EvidenceFenced means that an object of a fence source shows that the machine is off or gone.
+	EvidenceFenced EvidenceType = "Fenced"
 )
 
 // DetachEvidence records why a volume was detached.
@@ -63,6 +65,9 @@ type DetachEvidence struct {
 	// The volume has no block device that the agent could open exclusively.
 	// +optional
 	MountTableOnly bool `json:"mountTableOnly,omitempty"`
+	// fence of evidence Fenced.
+	// +optional
+	Fence *FenceReference `json:"fence,omitempty"`
 	// message describes what the decision was based on.
 	// +kubebuilder:validation:MaxLength=4096
 	// +optional

@@ -20,6 +20,11 @@ type NodeObservation struct {
 	// contradicts it. Absent once the manager has seen the Node without that taint.
 	// +optional
 	OutOfService *OutOfServiceObservation `json:"outOfService,omitempty"`
+	// fences are those that hold for the Node. An agent that is heard contradicts them. One that is lifted is removed.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +optional
+	Fences []FenceObservation `json:"fences,omitempty"`
 	// gone is how long the Node was observed as absent. When it was long enough, the manager forgets the volumes
 	// that were forced away from it. Only where the manager runs with --forget-gone-nodes-after.
 	// +optional

@@ -30,6 +30,10 @@ const (
 	// until the agents are installed.
 	ConditionReplaceCoversNodes = "ReplaceCoversNodes"
 
+	// ConditionFenceSourcesReady is False while a source of spec.fencing cannot be used. The message names each one.
+	// Absent where spec.fencing has no source.
+	ConditionFenceSourcesReady = "FenceSourcesReady"
+
 	// ConditionRemoved is False while the VolumeManager is being deleted, and absent before. The message counts and
 	// names what is left. Once nothing is, the object is gone.
 	ConditionRemoved = "Removed"
@@ -60,6 +64,12 @@ const (
 	ReasonNodesWithoutAgent = "NodesWithoutAgent"
 	// ReasonKindsMissing: the kinds of the Prometheus operator are not installed.
 	ReasonKindsMissing = "KindsMissing"
+	// ReasonFenceSourceBroken: an expression of a fence source does not compile. The manager runs without the source.
+	ReasonFenceSourceBroken = "FenceSourceBroken"
+	// ReasonFenceSourceMissing: the API server does not serve the resource of a fence source.
+	ReasonFenceSourceMissing = "FenceSourceMissing"
+	// ReasonFenceSourceForbidden: the manager may not get, list and watch the objects of a fence source.
+	ReasonFenceSourceForbidden = "FenceSourceForbidden"
 	// ReasonMarkFailed: an object cannot be protected against deletion.
 	ReasonMarkFailed = "MarkFailed"
 	// ReasonVolumesInUse: the VolumeManager is deleted, but volumes are in use and spec.removal is not Drain.
@@ -107,7 +117,8 @@ type VolumeManagerStatus struct {
 	// +optional
 	Agents *WorkloadStatus `json:"agents,omitempty"`
 	// conditions are Available, Progressing, Degraded, Ready and Stalled, which sum up the others, ReplaceCoversNodes,
-	// Monitored where monitors are managed, and Removed while this object is being deleted.
+	// Monitored where monitors are managed, FenceSourcesReady where spec.fencing has sources, and Removed while this
+	// object is being deleted.
 	// +listType=map
 	// +listMapKey=type
 	// +optional

@@ -250,6 +250,10 @@ type VolumeManagerSpec struct {
 	// +optional
 	Detach *DetachDefaults `json:"detach,omitempty"`
 
+	// fencing is what proves that the machine of a Node is off or gone.
+	// +optional
+	Fencing *Fencing `json:"fencing,omitempty"`
+
 	// verification is deprecated and has no effect. v1beta1 does not have it: remove it. The external-attacher
 	// of a driver compares what is attached with what the driver lists.
 	// +optional

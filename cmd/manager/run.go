@@ -7,10 +7,12 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,6 +31,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/cached"
 	"github.com/hawser-io/hawser/internal/controller/metrics"
 	"github.com/hawser-io/hawser/internal/controller/policy"
+	"github.com/hawser-io/hawser/internal/fencing"
 	"github.com/hawser-io/hawser/internal/install"
 	shared "github.com/hawser-io/hawser/internal/metrics"
 	"github.com/hawser-io/hawser/internal/metrics/endpoint"
@@ -45,6 +48,7 @@ type options struct {
 	forceDetach   time.Duration
 	forgetGone    time.Duration
 	releaseTaints []string
+	fenceSources  []*fencing.Source
 	leaderElectNS string
 	observe       bool
 	// withdrawn flags that were given.
@@ -83,12 +87,30 @@ func (o *options) addFlags(flags *flag.FlagSet) {
 			o.releaseTaints = strings.FieldsFunc(keys, func(r rune) bool { return r == ',' })
 			return nil
 		})
+	flags.Func("fence-source",
+		"JSON of a fence source, as in spec.fencing.sources of the VolumeManager; may be repeated. "+
+			"The manager must be allowed to get, list and watch its objects", o.addFenceSource)
 	for _, name := range []string{"csi-endpoint", "verify-period"} {
 		flags.Func(name, "deprecated and without effect: a later release refuses it", func(string) error {
 			o.withdrawn = append(o.withdrawn, "--"+name)
 			return nil
 		})
 	}
+}
+
+func (o *options) addFenceSource(text string) error {
+	var spec volumesv1alpha1.FenceSource
+	decoder := json.NewDecoder(strings.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&spec); err != nil {
+		return err
+	}
+	source, err := fencing.Compile(spec)
+	if slices.ContainsFunc(o.fenceSources, func(s *fencing.Source) bool { return s.Name == spec.Name }) {
+		return fmt.Errorf("there are two sources %s", spec.Name)
+	}
+	o.fenceSources = append(o.fenceSources, source)
+	return err
 }
 
 // run runs the manager until ctx ends.
@@ -195,7 +217,8 @@ const leastForgetGone = time.Hour
 func (o options) controllers() (controller.Options, error) {
 	options := controller.Options{AttachMode: controller.AttachMode(o.attachMode), ForceDetachAfter: o.forceDetach,
 		ForgetGoneNodesAfter: o.forgetGone, ReleaseSetsOnTaints: o.releaseTaints,
-		Clock: clock.RealClock{}}
+		FenceSources: o.fenceSources,
+		Clock:        clock.RealClock{}}
 	replace := options.AttachMode == controller.Replace
 	if !replace && options.AttachMode != controller.Coexist {
 		return options, fmt.Errorf("attach mode %q is not known; there are %s and %s",

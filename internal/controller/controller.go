@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,6 +19,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/attachment"
 	"github.com/hawser-io/hawser/internal/controller/claim"
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
+	"github.com/hawser-io/hawser/internal/controller/fences"
 	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/internal/controller/inflight"
 	"github.com/hawser-io/hawser/internal/controller/intent"
@@ -31,6 +33,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/pod"
 	"github.com/hawser-io/hawser/internal/controller/secretaccess"
 	"github.com/hawser-io/hawser/internal/controller/volumesattached"
+	"github.com/hawser-io/hawser/internal/fencing"
 )
 
 // AttachMode is which controller attaches for pods.
@@ -54,6 +57,8 @@ type Options struct {
 	ForgetGoneNodesAfter time.Duration
 	// ReleaseSetsOnTaints are the keys of taints on which sets of intents let a Node go.
 	ReleaseSetsOnTaints []string
+	// FenceSources are what proves that machines are off or gone.
+	FenceSources []*fencing.Source
 	// Policies without which nothing new is attached.
 	Policies attachment.Policies
 	// Leases are watched by this client; nil makes one that does not share the manager's cache.
@@ -87,6 +92,16 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	if err := mgr.Add(&liveness.Listener{Tracker: tracker, Client: o.Leases}); err != nil {
 		return fmt.Errorf("adding the listener: %w", err)
 	}
+	proofs := &fences.Watcher{Sources: o.FenceSources, Cache: mgr.GetClient()}
+	if len(o.FenceSources) > 0 {
+		var err error
+		if proofs.Client, err = dynamic.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient()); err != nil {
+			return fmt.Errorf("making a client for fences: %w", err)
+		}
+		if err := mgr.Add(proofs); err != nil {
+			return fmt.Errorf("adding the watcher of fences: %w", err)
+		}
+	}
 	locks := exclusive.New(mgr.GetClient(), mgr.GetAPIReader(), o.Clock, work)
 	for _, controller := range []interface {
 		Register(ctrl.Manager) error
@@ -100,13 +115,14 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 		&node.Controller{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Tracker: tracker, Writer: writer,
 			Observations: observations, Replace: replace, Events: events, Clock: o.Clock, ForgetAfter: o.ForgetGoneNodesAfter,
+			Fences: proofs,
 		},
 		&attachment.Controller{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Writer: writer,
 			Observations: observations, Reporter: reporter,
 			Locks: locks, Tracker: tracker, Events: events, Clock: o.Clock,
 			Lister: volumesattached.New(mgr.GetClient(), mgr.GetAPIReader(), writer, work), Limiter: work, Replace: replace,
-			Policies: o.Policies,
+			Policies: o.Policies, Fences: proofs,
 		},
 		&node.Declarations{Client: mgr.GetClient(), Writer: writer, Events: events},
 		&pod.Controller{

@@ -34,12 +34,17 @@ func managers(x *examination) {
 			e := catalog.OfReason(c.Reason)
 			degraded := c.Type == volumesv1alpha1.ConditionDegraded || c.Type == volumesv1alpha1.ConditionAvailable ||
 				c.Type == volumesv1alpha1.ConditionReplaceCoversNodes && m.Spec.AttachMode == volumesv1alpha1.AttachReplace
-			if !degraded || explain.Healthy(c) || e.Level != catalog.Problem || e.Reason != c.Reason ||
+			fencing := c.Type == volumesv1alpha1.ConditionFenceSourcesReady
+			if !degraded && !fencing || explain.Healthy(c) || e.Level != catalog.Problem || e.Reason != c.Reason ||
 				!x.old(c.LastTransitionTime.Time, settles) {
 				continue
 			}
-			x.find(about{severity: Outage, reason: c.Reason, object: refOf(facts.KindManager, m), detail: c.Message,
-				since: c.LastTransitionTime.Time})
+			f := about{severity: Outage, reason: c.Reason, object: refOf(facts.KindManager, m), detail: c.Message,
+				since: c.LastTransitionTime.Time}
+			if fencing {
+				f.severity = Risk // nothing waits before a machine dies
+			}
+			x.find(f)
 		}
 	}
 }

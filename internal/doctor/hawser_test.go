@@ -146,6 +146,16 @@ var hawserSituations = []situation{
 			w.Managers.Items[0].Status.Conditions[0] = condition(volumesv1alpha1.ConditionReplaceCoversNodes,
 				metav1.ConditionFalse, volumesv1alpha1.ReasonNodesWithoutAgent, time.Hour)
 		}}, "because"},
+	{"a fence source that cannot be read", Risk, "HWS522", func(w *world) {
+		w.withHawser()
+		w.Managers.Items = append(w.Managers.Items, &volumesv1alpha1.VolumeManager{ObjectMeta: metaOf("", "cluster"),
+			Status: volumesv1alpha1.VolumeManagerStatus{Conditions: []metav1.Condition{condition(
+				volumesv1alpha1.ConditionFenceSourcesReady, metav1.ConditionFalse,
+				volumesv1alpha1.ReasonFenceSourceForbidden, time.Hour)}}})
+	}, map[string]func(*world){
+		"for a moment": func(w *world) { w.Managers.Items[0].Status.Conditions[0].LastTransitionTime = ago(time.Second) },
+		"it is ready":  func(w *world) { w.Managers.Items[0].Status.Conditions[0].Status = metav1.ConditionTrue },
+	}, "because"},
 	{"a policy that is weakened", Danger, "HWS120", func(w *world) {
 		w.withHawser()
 		w.Policies = map[string]string{"hawser-hold": "spec.failurePolicy"}

@@ -71,7 +71,7 @@ type Entry struct {
 	Detached bool
 	// Forced: Detaching rests on evidence other than the agent's release.
 	Forced bool
-	// Declared: that evidence is an administrator's word about the machine, not the passing of time.
+	// Declared: that evidence is about the machine, by an administrator or a fence, not the passing of time.
 	Declared bool
 	// Boot that the Node named when the volume was taken out of its volumesAttached after a forced detach; empty where
 	// that is not known.

@@ -45,8 +45,7 @@ func NodeOf(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) Node {
 		n.LookedAgain = n.Reported && p.RebootGeneration > 0 && observed >= p.RebootGeneration
 		if a.Evidence != nil && a.Evidence.Type != volumesv1alpha1.EvidenceAgentReleased {
 			n.Entry.Forced = true
-			n.Entry.Declared = a.Evidence.Type == volumesv1alpha1.EvidenceOutOfServiceTaint ||
-				a.Evidence.Type == volumesv1alpha1.EvidenceDeclaredByAdministrator
+			n.Entry.Declared = slices.Contains(aboutTheMachine, a.Evidence.Type)
 		}
 	}
 	if v := VolumeOf(nvs, volumeName); v != nil {
@@ -54,6 +53,10 @@ func NodeOf(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) Node {
 	}
 	return n
 }
+
+// aboutTheMachine is evidence that the machine itself is off, gone, or done with the volume.
+var aboutTheMachine = []volumesv1alpha1.EvidenceType{volumesv1alpha1.EvidenceOutOfServiceTaint,
+	volumesv1alpha1.EvidenceFenced, volumesv1alpha1.EvidenceDeclaredByAdministrator}
 
 // blank reports whether no agent has written to nvs itself, which may be the copy of an earlier one.
 func blank(nvs *volumesv1alpha1.NodeVolumeState) bool {

@@ -89,6 +89,14 @@ func TestANodesViewOfOneVolume(t *testing.T) {
 				Entry: Entry{State: Detaching, UID: "u1", Forced: true, Declared: true}},
 		},
 		{
+			"a fence has forced it away",
+			volumeState(entryOf(volumesv1alpha1.NodeAttachment{AttachmentUID: "u1",
+				State:    volumesv1alpha1.AttachmentDetaching,
+				Evidence: &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceFenced}})),
+			Node{Exists: true, Reported: true,
+				Entry: Entry{State: Detaching, UID: "u1", Forced: true, Declared: true}},
+		},
+		{
 			"an administrator has forced it away",
 			volumeState(entryOf(volumesv1alpha1.NodeAttachment{AttachmentUID: "u1",
 				State:    volumesv1alpha1.AttachmentDetaching,

@@ -113,8 +113,8 @@ type reader struct {
 // Installed asks each time: kinds come and go, and memory does not show whether the API server still answers.
 func (r reader) Installed(ctx context.Context) (bool, error) { return r.server.Installed(ctx) }
 
-// Get answers in place of the API server what the observer has no right to: whether a Secret or a ConfigMap exists. That
-// is all that is read as metadata.
+// Get answers in place of the API server what the observer has no right to: whether a Secret or a ConfigMap exists.
+// That is all that is read as metadata.
 func (r reader) Get(ctx context.Context, key client.ObjectKey, into client.Object, o ...client.GetOption) error {
 	if metadata, ok := into.(*metav1.PartialObjectMetadata); ok {
 		return apierrors.NewForbidden(schema.GroupResource{Resource: metadata.Kind}, key.Name,

@@ -22,7 +22,8 @@ func (r *Reconciler) announce(before, after *volumesv1alpha1.VolumeManager) {
 			"deprecated and has no effect. Remove it: v1beta1 does not have it")
 	}
 	bad := map[string]metav1.ConditionStatus{volumesv1alpha1.ConditionDegraded: metav1.ConditionTrue,
-		volumesv1alpha1.ConditionMonitored: metav1.ConditionFalse}
+		volumesv1alpha1.ConditionMonitored:         metav1.ConditionFalse,
+		volumesv1alpha1.ConditionFenceSourcesReady: metav1.ConditionFalse}
 	if after.Spec.AttachMode == volumesv1alpha1.AttachReplace {
 		bad[volumesv1alpha1.ConditionReplaceCoversNodes] = metav1.ConditionFalse
 	}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -53,6 +54,8 @@ type Options struct {
 	Rollout *rollout.Metrics
 	// Recount is DefaultRecount by default.
 	Recount time.Duration
+	// FenceRecheck is DefaultFenceRecheck by default.
+	FenceRecheck time.Duration
 	// Names of controllers are unique in a process, except in tests.
 	SkipNameValidation bool
 }
@@ -73,6 +76,8 @@ type Reconciler struct {
 	optional []*optional
 	// applied has what this process last applied, by identity.
 	applied map[string]applied
+	// sources of fences, as they were examined last.
+	sources fenceSources
 	// started is true once this process has found or made the VolumeManager.
 	started bool
 	// counted is when a number was last written into the marks.
@@ -89,6 +94,13 @@ func Register(mgr manager.Manager, o Options) error {
 	if o.Recount == 0 {
 		o.Recount = DefaultRecount
 	}
+	if o.FenceRecheck == 0 {
+		o.FenceRecheck = DefaultFenceRecheck
+	}
+	served, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return fmt.Errorf("asking for what the API server serves: %w", err)
+	}
 	guards, err := newGuards(mgr, o.Namespace)
 	if err != nil {
 		return err
@@ -96,7 +108,7 @@ func Register(mgr manager.Manager, o Options) error {
 	r := &Reconciler{
 		Options: o, Client: mgr.GetClient(), Cache: mgr.GetCache(), Live: mgr.GetAPIReader(), Mapper: mgr.GetRESTMapper(),
 		Recorder: mgr.GetEventRecorder("hawser-operator"), optional: newOptional(), applied: map[string]applied{},
-		guards: guards,
+		guards: guards, sources: fenceSources{discovery: served},
 	}
 	c, err := controller.New("volumemanager", mgr, controller.Options{Reconciler: r, MaxConcurrentReconciles: 1,
 		SkipNameValidation: ptr.To(o.SkipNameValidation)})
@@ -159,7 +171,8 @@ func (r *Reconciler) install(ctx context.Context, vm *volumesv1alpha1.VolumeMana
 	if err != nil {
 		return 0, err
 	}
-	in := render.Input{Spec: vm.Spec, Namespace: r.Namespace, Images: r.images(vm), Serves: r.serves,
+	spec, broken := withoutBroken(vm.Spec)
+	in := render.Input{Spec: spec, Namespace: r.Namespace, Images: r.images(vm), Serves: r.serves,
 		Draining: leaving.draining}
 	wanted, held, err := r.render(ctx, in)
 	if err != nil {
@@ -177,6 +190,9 @@ func (r *Reconciler) install(ctx context.Context, vm *volumesv1alpha1.VolumeMana
 	}
 	facts.Problems = problems
 	facts.MonitorsWanted, facts.MonitorsServed = in.Monitors()
+	// What is not known of a source keeps nothing else from being reported.
+	fences, unknown := r.fences(ctx, sourcesOf(spec), broken)
+	facts.Fences = fences
 	decision := condition.Decide(facts)
 	if failure == nil && len(missingImages(in.Images)) == 0 && !progressing(decision) {
 		failure = r.prune(ctx, vm, wanted)
@@ -188,7 +204,7 @@ func (r *Reconciler) install(ctx context.Context, vm *volumesv1alpha1.VolumeMana
 	if leaving.condition != nil {
 		decision.Conditions = append(decision.Conditions, *leaving.condition)
 	}
-	return decision.Again, errors.Join(failure, r.report(ctx, vm, facts, decision))
+	return decision.Again, errors.Join(failure, unknown, r.report(ctx, vm, facts, decision))
 }
 
 // refused is the problem that the API server did not let the operator apply or delete something. A conflict is none:
@@ -260,6 +276,9 @@ func (r *Reconciler) report(ctx context.Context, vm *volumesv1alpha1.VolumeManag
 	}
 	if !facts.MonitorsWanted {
 		meta.RemoveStatusCondition(&after.Status.Conditions, volumesv1alpha1.ConditionMonitored)
+	}
+	if len(sourcesOf(vm.Spec)) == 0 {
+		meta.RemoveStatusCondition(&after.Status.Conditions, volumesv1alpha1.ConditionFenceSourcesReady)
 	}
 	if equality.Semantic.DeepEqual(vm.Status, after.Status) {
 		return nil

@@ -51,7 +51,8 @@ func TestTheOperatorOnARealAPIServer(t *testing.T) {
 	s.earlierDriver(t)
 	versions := record.Start(t, s.admin, &volumesv1alpha1.VolumeManagerList{})
 	s.operate = func() func() {
-		return s.run(t, operator.Options{Images: released, Deadline: deadline, Recount: time.Millisecond})
+		return s.run(t, operator.Options{Images: released, Deadline: deadline, Recount: time.Millisecond,
+			FenceRecheck: 100 * time.Millisecond})
 	}
 	stop := s.operate()
 	for _, step := range []struct {
@@ -73,6 +74,7 @@ func TestTheOperatorOnARealAPIServer(t *testing.T) {
 		{"a rollout that a dead node holds up names pod and node", s.testDeadNode},
 		{"what the API server refuses is said, and the workload stays in view", s.testRefused},
 		{"monitors come with their kinds", s.testMonitors},
+		{"fence sources that cannot be used are named, and the others reach the manager", s.testFenceSources},
 		{"what is needed to release volumes is not deleted while they are in use", s.testGuarded},
 		{"it starts and mends drift while the kind of node states is missing", func(t *testing.T) {
 			stop()

@@ -92,7 +92,7 @@ var enqueue = handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Ob
 const setsDefinition = "volumeattachmentintentsets.volumes.hawser.io"
 
 func (r *Reconciler) isOptional(object client.Object) bool {
-	if object.GetName() == setsDefinition {
+	if object.GetName() == setsDefinition || r.sources.defines(object.GetName()) {
 		return true
 	}
 	for _, o := range r.optional {

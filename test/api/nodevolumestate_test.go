@@ -55,7 +55,8 @@ func (s server) testNodeVolumeState(t *testing.T) {
 		{name: "unknown evidence",
 			attachments: []any{entry(changes{"entry.state": "Detaching", "entry.evidence": evidence("Hunch")})},
 			want: []string{`spec.attachments[0].evidence.type: Unsupported value: "Hunch": supported values: "AgentReleased", ` +
-				`"OutOfServiceTaint", "NodeGone", "ForcedAfterTimeout", "DeclaredByAdministrator", "AttachmentLost"`}},
+				`"OutOfServiceTaint", "NodeGone", "ForcedAfterTimeout", "DeclaredByAdministrator", "AttachmentLost", ` +
+				`"Fenced"`}},
 	}
 	for i, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -41,10 +41,12 @@ var exceptions = map[string]string{
 	"kubectl krew install --manifest=hawser-krew.yaml": "make verify-release does",
 	"kubectl krew install --manifest=hawser-krew.yaml --archive=kubectl-hawser_v0.1.0_linux_amd64.tar.gz   # offline": "" +
 		"make verify-release does",
-	"kubectl krew uninstall hawser":                  "needs krew in its place",
-	"kubectl apply -f dist/observer.yaml":            "make test-release does",
-	"kubectl delete -f dist/observer.yaml":           "make test-release does",
-	"kubectl apply -f dist/install.yaml":             "make test-release does, in an overlay",
+	"kubectl krew uninstall hawser":        "needs krew in its place",
+	"kubectl apply -f dist/observer.yaml":  "make test-release does",
+	"kubectl delete -f dist/observer.yaml": "make test-release does",
+	"kubectl apply -f dist/install.yaml":   "make test-release does, in an overlay",
+	"kubectl create clusterrole fence-power --verb=get,list,watch --resource=baremetalhosts.metal3.io": "" +
+		"needs the kinds of Metal3",
 	"kubectl get ... -o yaml | kubectl replace -f -": "stands for any object",
 }
 

@@ -69,6 +69,10 @@ var exceptions = []exception{
 	{"hawser-secret-granter", "delete", "*", "config testSecretsOfNodes"},
 	// No program of this package is installed by the operator.
 	{"hawser-operator", "*", "*", "internal/operator TestTheOperatorOnARealAPIServer"},
+	// Fence sources are of other programs.
+	{"hawser-fence-baremetalhost", "*", "*", "config TestThePresetsOfFenceSources"},
+	{"hawser-fence-cluster-api-machine", "*", "*", "config TestThePresetsOfFenceSources"},
+	{"hawser-fence-fence-agents-remediation", "*", "*", "config TestThePresetsOfFenceSources"},
 	// The policies ask for it. It is in no request.
 	{"hawser-manager", "manage", "nodevolumestates", "config testImpostors"},
 }

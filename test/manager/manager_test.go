@@ -31,6 +31,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/cached"
 	"github.com/hawser-io/hawser/internal/controller/metrics"
 	"github.com/hawser-io/hawser/internal/controller/policy"
+	"github.com/hawser-io/hawser/internal/fencing"
 	"github.com/hawser-io/hawser/test/apiserver"
 )
 
@@ -48,6 +49,8 @@ type managerOptions struct {
 	forgetGoneAfter time.Duration
 	// releaseTaints are the taints on which sets let a Node go.
 	releaseTaints []string
+	// fenceSources are what proves that machines are off.
+	fenceSources []*fencing.Source
 	// policies is for a manager that has its own account and checks whether its admission policies are in force.
 	policies *policy.Checker
 	// metrics of the manager go here, if anywhere.
@@ -106,7 +109,7 @@ func (w *world) start(
 	if err := controller.Register(ctx, mgr, controller.Options{
 		AttachMode: cmp.Or(o.attachMode, controller.Coexist), PodIntents: o.podIntents || o.attachMode == controller.Replace,
 		ForceDetachAfter: o.forceDetachAfter, ForgetGoneNodesAfter: o.forgetGoneAfter,
-		ReleaseSetsOnTaints: o.releaseTaints, Clock: o.clock, Policies: policies,
+		ReleaseSetsOnTaints: o.releaseTaints, Clock: o.clock, Policies: policies, FenceSources: o.fenceSources,
 	}); err != nil {
 		t.Fatalf("registering the controllers: %v", err)
 	}

@@ -240,7 +240,7 @@ func (w *World) noteTaint(before client.Object, s *volumesv1alpha1.NodeVolumeSta
 	}
 }
 
-// checkTakenIntoUse: an agent takes a volume into use only while its entry is Attached, also one that had used it before.
+// checkTakenIntoUse: an agent takes a volume into use only while its entry is Attached, also one that used it before.
 func (w *World) checkTakenIntoUse(before client.Object, s *volumesv1alpha1.NodeVolumeState) {
 	old, ok := before.(*volumesv1alpha1.NodeVolumeState)
 	if !ok {

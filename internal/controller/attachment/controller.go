@@ -83,6 +83,8 @@ type Controller struct {
 	Replace bool
 	// Policies without which nothing new is attached.
 	Policies Policies
+	// Fences that prove that machines are off or gone.
+	Fences   Fences
 	Reporter *intentstatus.Reporter
 	Tracker  *liveness.Tracker
 	Events   events.EventRecorder

@@ -139,11 +139,12 @@ func looksSince(was, is *volumesv1alpha1.NodeVolumeState, generation int64) bool
 }
 
 // nodeDiffers reports whether something changed that concerns every volume of the node. The silence of an agent does
-// only where a taint says that its machine is off.
+// only where a taint or a fence says that its machine is off.
 func nodeDiffers(was, is *volumesv1alpha1.NodeVolumeState) bool {
-	tainted := is.Status.Node.OutOfService != nil
+	off := is.Status.Node.OutOfService != nil || len(is.Status.Node.Fences) > 0
 	return !equality.Semantic.DeepEqual(was.Status.Node.OutOfService, is.Status.Node.OutOfService) ||
-		tainted && handshake.Silent(was) != handshake.Silent(is) ||
+		!equality.Semantic.DeepEqual(was.Status.Node.Fences, is.Status.Node.Fences) ||
+		off && handshake.Silent(was) != handshake.Silent(is) ||
 		handshake.NodeOf(was, "").Reported != handshake.NodeOf(is, "").Reported ||
 		was.Status.BootID != is.Status.BootID || was.UID != is.UID
 }

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -29,6 +30,16 @@ import (
 // the API server was away has had the time to do so.
 const goneWatched = liveness.DefaultDuration
 
+// fenceAgain is when a recorded fence is read again that did not hold, or could not be read.
+const fenceAgain = 30 * time.Second
+
+// Fences are what proves that machines are off or gone.
+type Fences interface {
+	// Holds reads a recorded fence live, and reports whether it still holds for the Node.
+	Holds(ctx context.Context, ref volumesv1alpha1.FenceReference, node *corev1.Node,
+		nvs *volumesv1alpha1.NodeVolumeState) (bool, error)
+}
+
 // gatherEvidence finds in the cache the evidence that replaces the agent's release, or when there may be some. nvs is
 // the node's state; nil where there is none.
 func (c *Controller) gatherEvidence(
@@ -43,7 +54,7 @@ func (c *Controller) gatherEvidence(
 		node = nil
 	}
 	n.Missing, n.Tainted = node == nil, handshake.OutOfService(node) != nil
-	n.Evidence, n.EvidenceDue = c.evidenceOf(n, node, nvs)
+	n.Evidence, n.EvidenceDue = c.evidenceOf(n, node, nvs, c.fencesThatCount(n, nvs))
 	n.UnheardDue = max(-c.Tracker.Silence(n.Name), 0)
 	n.Unheard = n.UnheardDue == 0 && !c.Tracker.MayBeRestored()
 	return nil
@@ -57,7 +68,11 @@ func (c *Controller) confirmEvidence(
 	if err != nil {
 		return nil, err
 	}
-	n.Evidence, n.EvidenceDue = c.evidenceOf(n, node, nvs)
+	recorded := c.fencesThatCount(n, nvs)
+	n.Evidence, n.EvidenceDue = c.evidenceOf(n, node, nvs, c.held(ctx, recorded, node, nvs))
+	if n.Evidence == nil && len(recorded) > 0 {
+		n.EvidenceDue = sooner(n.EvidenceDue, fenceAgain)
+	}
 	return n.Evidence, nil
 }
 
@@ -125,7 +140,7 @@ func (c *Controller) forgetOutage(n *decision.Node) {
 // be none yet. None of it counts while the agent is heard, and none is about another machine that had the Node's name
 // before.
 func (c *Controller) evidenceOf(
-	n *decision.Node, node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState,
+	n *decision.Node, node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState, fences []volumesv1alpha1.FenceReference,
 ) (*volumesv1alpha1.DetachEvidence, time.Duration) {
 	silence := c.Tracker.Silence(n.Name)
 	watched := c.unready.Total(n.Name, c.spellOf(n.Name, node), c.Clock.Now())
@@ -147,6 +162,16 @@ func (c *Controller) evidenceOf(
 			Type: volumesv1alpha1.EvidenceOutOfServiceTaint,
 			Message: fmt.Sprintf(
 				"node %s carries the taint %s, and its agent is silent since before", n.Name, corev1.TaintNodeOutOfService,
+			),
+		}, 0
+	}
+	if len(fences) > 0 {
+		fence := fences[0]
+		return &volumesv1alpha1.DetachEvidence{
+			Type: volumesv1alpha1.EvidenceFenced, Fence: &fence,
+			Message: fmt.Sprintf(
+				"%s of fence source %s proves %s of the machine of node %s, and its agent is silent since before",
+				fence.Name, fence.Source, fence.Proves, n.Name,
 			),
 		}, 0
 	}
@@ -179,6 +204,42 @@ func (c *Controller) taintCounts(
 		c.Tracker.LastWord(n.Name))
 	silent := handshake.Node{Silent: overdue || handshake.Silent(nvs), Use: n.State.Use}
 	return c.Protocol.MayRelyOn(silent, said) == handshake.GuardNone
+}
+
+// fencesThatCount are the recorded fences of the node that its agent, which is silent, has not contradicted.
+func (c *Controller) fencesThatCount(
+	n *decision.Node, nvs *volumesv1alpha1.NodeVolumeState,
+) []volumesv1alpha1.FenceReference {
+	if nvs == nil {
+		return nil
+	}
+	silent := handshake.Node{Silent: c.Tracker.Silence(n.Name) >= 0 || handshake.Silent(nvs), Use: n.State.Use}
+	var count []volumesv1alpha1.FenceReference
+	for _, record := range nvs.Status.Node.Fences {
+		said := handshake.FenceAssertion(record, c.Tracker.LastWord(n.Name))
+		if c.Protocol.MayRelyOn(silent, said) == handshake.GuardNone {
+			count = append(count, record.FenceReference)
+		}
+	}
+	return count
+}
+
+// held is the first of the recorded fences that still holds. One that cannot be read proves nothing, and is in the way
+// of no other evidence.
+func (c *Controller) held(
+	ctx context.Context, recorded []volumesv1alpha1.FenceReference, node *corev1.Node,
+	nvs *volumesv1alpha1.NodeVolumeState,
+) []volumesv1alpha1.FenceReference {
+	for i, fence := range recorded {
+		holds, err := c.Fences.Holds(ctx, fence, node, nvs)
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "a fence cannot be read", "node", nvs.Name, "source", fence.Source)
+		}
+		if holds && err == nil {
+			return recorded[i : i+1]
+		}
+	}
+	return nil
 }
 
 // watchOutage returns when to read a node again that is waited for, and reads it when that is due.

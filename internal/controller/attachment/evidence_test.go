@@ -7,6 +7,7 @@ package attachment
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -549,5 +550,88 @@ func TestACheckpointThatAnotherHasClearedIsNotClearedAgain(t *testing.T) {
 	}
 	if got := liveState(t, c, "a").ResourceVersion; got != "8" {
 		t.Errorf("node state a was written again, as version %s, want 8", got)
+	}
+}
+
+// proof answers whether a fence holds.
+type proof struct {
+	holds bool
+	err   error
+}
+
+func (p proof) Holds(context.Context, volumesv1alpha1.FenceReference, *corev1.Node,
+	*volumesv1alpha1.NodeVolumeState) (bool, error) {
+	return p.holds, p.err
+}
+
+func TestAFenceIsEvidenceOnlyWhileItHoldsAndItsAgentIsSilentSinceBefore(t *testing.T) {
+	down := errors.New("down")
+	for _, c := range []struct {
+		name  string
+		live  proof
+		heard bool
+		// record of the fence.
+		change func(*volumesv1alpha1.FenceObservation)
+		want   bool
+		again  bool
+		// foreign: another machine of the node's name uses the volume.
+		foreign bool
+	}{
+		{"it holds", proof{holds: true}, false, func(*volumesv1alpha1.FenceObservation) {}, true, false, false},
+		{"another machine of the name uses the volume", proof{holds: true}, false,
+			func(*volumesv1alpha1.FenceObservation) {}, false, false, true},
+		{"it was lifted", proof{}, false, func(*volumesv1alpha1.FenceObservation) {}, false, true, false},
+		{"it cannot be read", proof{err: down}, false, func(*volumesv1alpha1.FenceObservation) {}, false, true, false},
+		{"the agent is heard", proof{holds: true}, true, func(*volumesv1alpha1.FenceObservation) {}, false, false, false},
+		{"the agent was heard since", proof{holds: true}, false, func(r *volumesv1alpha1.FenceObservation) {
+			r.LastRenewal = "before"
+		}, false, false, false},
+		{"it was contradicted once", proof{holds: true}, false, func(r *volumesv1alpha1.FenceObservation) {
+			r.Contradicted = &noon
+		}, false, false, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			lease := renewedLease("a", noon)
+			controller, now := over(t, readyNode("a"), lease)
+			controller.Fences = c.live
+			controller.Tracker.Observe("a", lease)
+			nvs := reported("a")
+			if !c.heard {
+				now.SetTime(now.Now().Add(liveness.DefaultDuration))
+				nvs = silenced(nvs)
+			}
+			record := volumesv1alpha1.FenceObservation{FenceReference: volumesv1alpha1.FenceReference{Source: "bmc", Name: "h"},
+				LastRenewal: handshake.Renewal(lease)}
+			c.change(&record)
+			nvs.Status.Node.Fences = []volumesv1alpha1.FenceObservation{record}
+			n := forcible("a")
+			n.State.Use.Foreign = c.foreign
+			evidence, err := controller.confirmEvidence(t.Context(), n, nvs)
+			if err != nil || (evidence != nil) != c.want ||
+				evidence != nil && (evidence.Type != volumesv1alpha1.EvidenceFenced || *evidence.Fence != record.FenceReference) {
+				t.Errorf("evidence %+v, error %v; want Fenced: %t", evidence, err, c.want)
+			}
+			if again := n.EvidenceDue == fenceAgain; again != c.again {
+				t.Errorf("it is read again after %s, want %s: %t", n.EvidenceDue, fenceAgain, c.again)
+			}
+		})
+	}
+}
+
+func TestAFenceThatCannotBeReadIsInTheWayOfNoOtherEvidence(t *testing.T) {
+	lease := renewedLease("a", noon)
+	controller, now := over(t, unreadyNode("a", noon), lease)
+	controller.Fences = proof{err: errors.New("down")}
+	nvs := silenced(reported("a"))
+	nvs.Status.Node.Fences = []volumesv1alpha1.FenceObservation{{LastRenewal: handshake.Renewal(lease)}}
+	for range 6 * 6 { // a process that reads each ten seconds misses nothing that it counts
+		if evidence, err := controller.confirmEvidence(t.Context(), forcible("a"), nvs); evidence != nil || err != nil {
+			t.Fatalf("evidence %+v, error %v; want neither yet", evidence, err)
+		}
+		now.SetTime(now.Now().Add(10 * time.Second))
+	}
+	evidence, err := controller.confirmEvidence(t.Context(), forcible("a"), nvs)
+	if err != nil || evidence == nil || evidence.Type != volumesv1alpha1.EvidenceForcedAfterTimeout {
+		t.Errorf("evidence %+v, error %v; want ForcedAfterTimeout", evidence, err)
 	}
 }

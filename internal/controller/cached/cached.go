@@ -142,7 +142,7 @@ func labelsOf(containers []corev1.Container) (labels []corev1.Container) {
 }
 
 // trimNode keeps labels, taints, readiness, the annotation on who attaches, and what the kubelet says of volumes, of
-// its boot and of its operating system.
+// its machine, of its boot and of its operating system.
 func trimNode(o any) (any, error) {
 	node, ok := o.(*corev1.Node)
 	if !ok {
@@ -153,11 +153,12 @@ func trimNode(o any) (any, error) {
 	if managed, ok := node.Annotations[ManagedNodeAnnotation]; ok {
 		trimmed.Annotations = map[string]string{ManagedNodeAnnotation: managed}
 	}
-	trimmed.Spec.Taints = node.Spec.Taints
+	trimmed.Spec.Taints, trimmed.Spec.ProviderID = node.Spec.Taints, node.Spec.ProviderID
 	trimmed.Status.VolumesAttached = node.Status.VolumesAttached
 	trimmed.Status.VolumesInUse = node.Status.VolumesInUse
-	trimmed.Status.NodeInfo.BootID = node.Status.NodeInfo.BootID
-	trimmed.Status.NodeInfo.OperatingSystem = node.Status.NodeInfo.OperatingSystem
+	info := node.Status.NodeInfo
+	trimmed.Status.NodeInfo = corev1.NodeSystemInfo{BootID: info.BootID, OperatingSystem: info.OperatingSystem,
+		SystemUUID: info.SystemUUID, MachineID: info.MachineID}
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			// The heartbeat is left out: what does not change does not wake anybody.

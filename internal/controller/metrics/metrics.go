@@ -61,7 +61,7 @@ var forcedReasons = map[volumesv1alpha1.EvidenceType]string{
 var unreleasedEvidence = []volumesv1alpha1.EvidenceType{
 	volumesv1alpha1.EvidenceOutOfServiceTaint, volumesv1alpha1.EvidenceNodeGone,
 	volumesv1alpha1.EvidenceForcedAfterTimeout, volumesv1alpha1.EvidenceDeclaredByAdministrator,
-	volumesv1alpha1.EvidenceAttachmentLost,
+	volumesv1alpha1.EvidenceAttachmentLost, volumesv1alpha1.EvidenceFenced,
 }
 
 // Values of the label protection.

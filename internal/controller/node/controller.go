@@ -52,6 +52,7 @@ type Controller struct {
 	Clock  clock.PassiveClock
 	// Replace: every attachment is Hawser's to detach, held or not.
 	Replace bool
+	Fences  Fences
 	// ForgetAfter is the administrator's policy: what was forced away from a Node that has been gone for so long is
 	// declared released. Zero is never.
 	ForgetAfter time.Duration
@@ -73,6 +74,7 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		)).
 		Watches(&volumesv1alpha1.NodeVolumeState{}, handler.Funcs{UpdateFunc: c.used}).
 		WatchesRawSource(c.Tracker.Listen(c.heard)).
+		WatchesRawSource(c.Fences.Listen(c.fenced)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: Workers, RateLimiter: backoff.Limiter()}).
 		Complete(c)
 }
@@ -140,9 +142,9 @@ func (c *Controller) steps(node *corev1.Node) []step {
 	case node == nil:
 		return []step{c.remove, c.tellDeletion, c.forgetGone, c.watchOver}
 	case !node.DeletionTimestamp.IsZero():
-		return []step{c.recordTaint, c.giveWay, c.confirm, c.forgetGone, c.watchOver}
+		return []step{c.recordTaint, c.recordFences, c.giveWay, c.confirm, c.forgetGone, c.watchOver}
 	}
-	return []step{c.recordTaint, c.returned, c.giveWay, c.confirm, c.watchOver}
+	return []step{c.recordTaint, c.recordFences, c.returned, c.giveWay, c.confirm, c.watchOver}
 }
 
 // sooner of two waits.

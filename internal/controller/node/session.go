@@ -104,11 +104,13 @@ func (c *Controller) used(
 }
 
 // tainted wakes the node, and those that wait, when an administrator says that its machine is gone, or takes that back,
-// and when its deletion begins.
+// when its deletion begins, and when another machine registers it.
 func (c *Controller) tainted(
 	_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request],
 ) {
-	if taintDiffers(e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)) ||
+	was, is := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
+	if taintDiffers(was, is) || was.Spec.ProviderID != is.Spec.ProviderID ||
+		was.Status.NodeInfo.SystemUUID != is.Status.NodeInfo.SystemUUID ||
 		e.ObjectOld.GetDeletionTimestamp().IsZero() != e.ObjectNew.GetDeletionTimestamp().IsZero() {
 		q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(e.ObjectNew)})
 		c.unconfirmed.wake(q)

@@ -27,6 +27,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/controllertest"
+	"github.com/hawser-io/hawser/internal/controller/fences"
 	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
@@ -130,6 +131,7 @@ func over(t *testing.T, cached, live []client.Object) *world {
 		Client: through, Reader: reader, Writer: &nodestate.Writer{Client: through, Reader: reader},
 		Observations: &nodestate.Writer{Client: through, Reader: reader, OfStatus: true},
 		Tracker:      liveness.NewTracker(w.now), Events: w.notes, Clock: w.now,
+		Fences: &fences.Watcher{},
 	}
 	return w
 }

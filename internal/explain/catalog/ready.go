@@ -200,6 +200,11 @@ var ready = []Entry{
 		Way:  "If it lasts, see why the agent does not run. What it reports is as old as the last renewal.",
 		Run: []string{"kubectl get pods -n {system} -o wide --field-selector spec.nodeName={node}",
 			"kubectl get node {node}"}},
+	{Code: "HWS437", Reason: volumesv1alpha1.ReasonFenceContradicted, Level: Problem, Depth: Root, Acts: Cluster,
+		Says: "A fence holds for the node, but its agent has reported since. The fence forces nothing.",
+		Way: "If the machine runs, have the program that fenced it lift the fence, or correct the source that names it. If " +
+			"it is off by now, fence it again.",
+		Run: []string{"kubectl get nvs {node} -o jsonpath='{.status.node.fences}'"}},
 	{Code: "HWS499", Reason: UnknownReason, Level: Problem, Depth: Direct,
 		Says: "This version of the plugin does not know the reason. The message explains it.",
 		Way:  "Use the plugin of the version that runs in the cluster."},

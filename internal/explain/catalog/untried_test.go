@@ -29,6 +29,7 @@ const (
 	seLinux   = "needs a kernel with SELinux"
 	version   = "needs another version of Hawser or of Kubernetes"
 	ownDevice = "the loop driver gives a publication for reading a device of its own"
+	fences    = "internal/operator mends it, against an API server"
 	health    = "needs a driver that reports the health of its storage"
 )
 
@@ -54,7 +55,8 @@ var untried = map[string]string{
 	"HWS426": informs, "HWS430": works,
 	"HWS431": "the loop driver cannot release under another node ID what it mounted under the first",
 	"HWS432": health, "HWS434": beside, "HWS435": works,
-	"HWS436": works, "HWS499": version,
+	"HWS436": works, "HWS437": fences, "HWS499": version,
+	"HWS520": fences, "HWS521": fences, "HWS522": fences,
 	"HWS603": beside, "HWS608": works, "HWS611": beside, "HWS612": informs, "HWS628": works,
 	"HWS629": "only provisioners within Kubernetes, which are gone, let a deletion fail for good", "HWS632": informs,
 	"HWS640": informs, "HWS641": informs, "HWS645": beside, "HWS646": beside,

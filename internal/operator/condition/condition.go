@@ -78,6 +78,8 @@ type Facts struct {
 	WithoutAgent []string
 	// MonitorsWanted and MonitorsServed are about the kinds of the Prometheus operator.
 	MonitorsWanted, MonitorsServed bool
+	// Fences are about the fence sources; nil where there are none, or where that could not be found out.
+	Fences *FenceSources
 	// ProgressingSince is zero if nothing was progressing before.
 	ProgressingSince time.Time
 	Now              time.Time
@@ -100,6 +102,10 @@ func Decide(f Facts) Decision {
 	}
 	if f.Agents.Exists {
 		conditions = append(conditions, f.replaceCoversNodes())
+	}
+	if f.Fences != nil {
+		conditions = append(conditions, f.Fences.ready())
+		again = Sooner(again, f.Fences.Again)
 	}
 	return Decision{Conditions: append(conditions, summary(conditions[0], conditions[1], degraded)...), Again: again}
 }

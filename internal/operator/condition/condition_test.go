@@ -281,6 +281,42 @@ func TestMonitoredIsAbsentWhereMonitorsAreNotWanted(t *testing.T) {
 	}
 }
 
+// TestFenceSourcesAreAbsentWithoutAndNamedIfTheyCannotBeUsed: Ready does not depend on them.
+func TestFenceSourcesAreAbsentWithoutAndNamedIfTheyCannotBeUsed(t *testing.T) {
+	broken := Problem{"FenceSourceBroken", "source c: no such variable"}
+	missing := Problem{"FenceSourceMissing", "source b: not served"}
+	forbidden := Problem{"FenceSourceForbidden", "source a: not allowed"}
+	for _, test := range []struct {
+		name   string
+		fences *FenceSources
+		want   string
+		again  time.Duration
+	}{
+		{"there is none", nil, "", 0},
+		{"all can be used", &FenceSources{}, "True AsExpected: ", 0},
+		{"one cannot", &FenceSources{Problems: []Problem{missing}, Again: time.Minute},
+			"False FenceSourceMissing: source b: not served", time.Minute},
+		{"the worst comes first", &FenceSources{Problems: []Problem{forbidden, missing, broken}, Again: time.Second},
+			"False FenceSourceBroken: source c: no such variable; source b: not served; source a: not allowed", time.Second},
+	} {
+		facts := well()
+		facts.Fences = test.fences
+		decision, got := Decide(facts), ""
+		for _, c := range decision.Conditions {
+			switch {
+			case c.Type == "FenceSourcesReady":
+				got = string(c.Status) + " " + c.Reason + ": " + c.Message
+			case c.Type == "Ready" && c.Status != "True":
+				t.Errorf("%s: %+v, want Ready", test.name, c)
+			}
+		}
+		if got != test.want || decision.Again != test.again {
+			t.Errorf("%s: FenceSourcesReady is %q, again in %s; want %q, %s", test.name, got, decision.Again, test.want,
+				test.again)
+		}
+	}
+}
+
 // TestNodesWithoutAgentAreNamedBeforeReplaceIsSet: the condition depends on no mode, and Ready not on it.
 func TestNodesWithoutAgentAreNamedBeforeReplaceIsSet(t *testing.T) {
 	facts := well()

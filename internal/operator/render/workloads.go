@@ -82,7 +82,27 @@ func (in Input) manager(d *appsv1ac.DeploymentApplyConfiguration) error {
 			setFlag(container, "release-sets-on-taints", strings.Join(taints, ","))
 		}
 	}
+	if err := in.fenceSources(container); err != nil {
+		return err
+	}
 	in.both(pod, container)
+	return nil
+}
+
+// fenceSources sets one flag for each source. Kubernetes replaces $(NAME) in an argument by a variable, and $$ by $.
+func (in Input) fenceSources(container *corev1ac.ContainerApplyConfiguration) error {
+	if in.Spec.Fencing == nil {
+		return nil
+	}
+	for i := range in.Spec.Fencing.Sources {
+		var text strings.Builder
+		encoder := json.NewEncoder(&text)
+		encoder.SetEscapeHTML(false) // people read the expressions in the Deployment
+		if err := encoder.Encode(in.Spec.Fencing.Sources[i]); err != nil {
+			return err
+		}
+		container.WithArgs("--fence-source=" + strings.ReplaceAll(strings.TrimSpace(text.String()), "$", "$$"))
+	}
 	return nil
 }
 

@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package render
 
 import (
+	"encoding/json"
 	"maps"
 	"os"
 	"path/filepath"
@@ -54,6 +55,12 @@ func affinity(key, value string) *corev1.NodeSelector {
 		NodeSelectorRequirement{{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{value}}}}}}
 }
 
+func source(name string) volumesv1alpha1.FenceSource {
+	return volumesv1alpha1.FenceSource{Name: name, Group: "metal3.io", Version: "v1alpha1", Resource: "baremetalhosts",
+		NodeName: "object.metadata.name", Holds: "object.status.count < 1 && object.a.matches('$(A)x$')",
+		Proves: volumesv1alpha1.FencePowerOff}
+}
+
 // full sets every field.
 func full() volumesv1alpha1.VolumeManagerSpec {
 	limit := &corev1.ResourceRequirements{Limits: corev1.ResourceList{"memory": resource.MustParse("2048Mi")}}
@@ -65,6 +72,7 @@ func full() volumesv1alpha1.VolumeManagerSpec {
 		KubeletRoot:  "/data/kubelet", RootDirectory: "/data/hawser",
 		Detach: &volumesv1alpha1.DetachDefaults{PodForceDetachAfter: minutes(6), ForgetGoneNodesAfter: minutes(120),
 			ReleaseSetsOnTaints: []string{"example.com/going", "other"}},
+		Fencing:  &volumesv1alpha1.Fencing{Sources: []volumesv1alpha1.FenceSource{source("bmc")}},
 		LogLevel: volumesv1alpha1.LogDebug,
 		Manager:  volumesv1alpha1.ManagerWorkload{Replicas: ptr.To(int32(3)), Resources: limit},
 		Agent: volumesv1alpha1.AgentWorkload{Resources: limit, MaxUnavailable: ptr.To(intstr.FromInt32(2)),
@@ -80,6 +88,9 @@ func TestEveryFieldReachesItsProgram(t *testing.T) {
 	manager, agent := workloads(t, in)
 	expectArgs(t, manager.Spec.Template, "--attach-mode=Replace", "--pod-intents=true", "--pod-force-detach-after=6m0s",
 		"--forget-gone-nodes-after=2h0m0s", "--release-sets-on-taints=example.com/going,other",
+		`--fence-source={"name":"bmc","group":"metal3.io","version":"v1alpha1","resource":"baremetalhosts",`+
+			`"nodeName":"object.metadata.name","holds":"object.status.count < 1 && object.a.matches('$$(A)x$$')",`+
+			`"proves":"PowerOff"}`,
 		"--zap-log-level=debug", "--metrics-cert-dir=/etc/hawser/metrics", "--leader-elect")
 	expectArgs(t, agent.Spec.Template, "--kubelet-dir=/data/kubelet", "--root-dir=/data/hawser", "--driver-timeout=3m0s",
 		"--stats-period=4m0s", "--metrics-bind-address=:19843", "--health-probe-bind-address=127.0.0.1:19844",
@@ -220,7 +231,7 @@ func TestEveryFlagOfAUserHasItsField(t *testing.T) {
 		"observe":      "config/observer is another installation",
 		"boot-id-file": "for tests", "machine-identity-file": "for tests", "mountinfo": "the manifests set it",
 	}
-	defined := regexp.MustCompile(`Var\((?:[^,"]+, )?"([a-z-]+)"`)
+	defined := regexp.MustCompile(`(?:Var|Func)\((?:[^,"]+, )?"([a-z-]+)"`)
 	source, err := os.ReadFile("workloads.go")
 	if err != nil {
 		t.Fatal(err)
@@ -241,6 +252,32 @@ func TestEveryFlagOfAUserHasItsField(t *testing.T) {
 					used, exempt)
 			}
 		}
+	}
+}
+
+// TestEachFenceSourceHasItsFlag has the flags read as the kubelet and the manager do.
+func TestEachFenceSourceHasItsFlag(t *testing.T) {
+	want := []volumesv1alpha1.FenceSource{source("first"), source("second")}
+	in := input()
+	in.Spec.Fencing = &volumesv1alpha1.Fencing{Sources: want}
+	manager, agent := workloads(t, in)
+	var got []volumesv1alpha1.FenceSource
+	for _, arg := range manager.Spec.Template.Spec.Containers[0].Args {
+		text, is := strings.CutPrefix(arg, "--fence-source=")
+		if !is {
+			continue
+		}
+		var s volumesv1alpha1.FenceSource
+		if err := json.Unmarshal([]byte(strings.ReplaceAll(text, "$$", "$")), &s); err != nil {
+			t.Fatalf("%s: %v", arg, err)
+		}
+		got = append(got, s)
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("the manager has the sources %+v, want %+v", got, want)
+	}
+	if args := strings.Join(agent.Spec.Template.Spec.Containers[0].Args, " "); strings.Contains(args, "fence") {
+		t.Errorf("the agent has fence sources: %s", args)
 	}
 }
 

@@ -1,0 +1,122 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// FenceProof is what a fence proves of a machine.
+// +kubebuilder:validation:Enum=PowerOff;InstanceGone
+type FenceProof string
+
+const (
+	// FencePowerOff means that the machine was powered off, or reset, while the fence holds.
+	FencePowerOff FenceProof = "PowerOff"
+	// FenceInstanceGone means that the machine does not exist any more.
+	FenceInstanceGone FenceProof = "InstanceGone"
+)
+
+// FenceSource describes objects of another program that powers machines off, or knows that they are off or gone. While
+// such an object holds, and the agent of its Node is silent since before, volumes are detached from that Node on
+// evidence Fenced. A person who may write these objects may have volumes detached.
+// +kubebuilder:validation:XValidation:rule="has(self.nodeName) != has(self.providerID)",message="a source names the Node by either nodeName or providerID"
+type FenceSource struct {
+	// name of the source. Evidence, conditions and events have it.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	// +required
+	Name string `json:"name,omitempty"`
+	// group of the objects, such as metal3.io. Empty: the core group.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	Group string `json:"group,omitempty"`
+	// version of the objects, such as v1alpha1.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +required
+	Version string `json:"version,omitempty"`
+	// resource of the objects: the plural in lower case, as in the rules of a ClusterRole, such as baremetalhosts.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z]([-a-z0-9]*[a-z0-9])?$`
+	// +required
+	Resource string `json:"resource,omitempty"`
+	// nodeName is a CEL expression over the object that returns the name of the Node; empty where it names none.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	// +optional
+	NodeName string `json:"nodeName,omitempty"`
+	// providerID is a CEL expression over the object that returns the spec.providerID of the Node; empty where it names
+	// none.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	// +optional
+	ProviderID string `json:"providerID,omitempty"`
+	// holds is a CEL expression over the object that is true while the fence holds. One that fails is no fence.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=2048
+	// +required
+	Holds string `json:"holds,omitempty"`
+	// proves is what the fence proves: PowerOff or InstanceGone.
+	// +required
+	Proves FenceProof `json:"proves,omitempty"`
+}
+
+// Fencing is what proves that machines are off or gone.
+type Fencing struct {
+	// sources of fences. The manager needs the right to get, list and watch their objects, which an administrator
+	// grants; condition FenceSourcesReady shows what is missing.
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	// +optional
+	Sources []FenceSource `json:"sources,omitempty"`
+}
+
+// FenceObservation is a fence as managers first saw it. It asserts that the machine is off or gone, and replaces the
+// agent's report only if the agent is silent, was never heard since the fence was seen, and the fence still holds.
+type FenceObservation struct {
+	FenceReference `json:",inline"`
+	// lastRenewal identifies the last renewal of the agent's Lease when a manager first saw the fence. It is only compared
+	// for equality: any other renewal contradicts the fence.
+	// +kubebuilder:validation:MaxLength=256
+	// +optional
+	LastRenewal string `json:"lastRenewal,omitempty"`
+	// observed is when a manager first saw the fence.
+	// +required
+	Observed metav1.Time `json:"observed"`
+	// contradicted is when a manager saw that the agent had renewed its Lease since. From then on the fence is no
+	// evidence until it is lifted and holds again.
+	// +optional
+	Contradicted *metav1.Time `json:"contradicted,omitempty"`
+}
+
+// FenceReference names a fence.
+type FenceReference struct {
+	// source in spec.fencing.sources of the VolumeManager.
+	// +kubebuilder:validation:MaxLength=63
+	// +required
+	Source string `json:"source,omitempty"`
+	// namespace of the object; empty for one of the whole cluster.
+	// +kubebuilder:validation:MaxLength=63
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+	// name of the object.
+	// +kubebuilder:validation:MaxLength=253
+	// +required
+	Name string `json:"name,omitempty"`
+	// uid of the object.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=128
+	// +required
+	UID types.UID `json:"uid,omitempty"`
+	// proves is what the fence proves: PowerOff or InstanceGone.
+	// +required
+	Proves FenceProof `json:"proves,omitempty"`
+}

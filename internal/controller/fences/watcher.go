@@ -1,0 +1,293 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Package fences follows the objects of the fence sources, which prove that machines are off or gone.
+package fences
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/fencing"
+	"github.com/hawser-io/hawser/internal/machine"
+)
+
+// Watcher watches the objects of the sources. The zero Watcher has no source.
+type Watcher struct {
+	Sources []*fencing.Source
+	Client  dynamic.Interface
+	// Cache has the Nodes and their states.
+	Cache client.Reader
+
+	mu sync.Mutex
+	// held are the fences that hold, by source and key of the object.
+	held map[string]map[client.ObjectKey]fence
+	// filled are the sources whose objects were all read once.
+	filled    sets.Set[string]
+	listeners []func(ctx context.Context, node string)
+}
+
+// fence that holds.
+type fence struct {
+	ref volumesv1alpha1.FenceReference
+	// of is the Node that it is about.
+	of fencing.Verdict
+	// unclear: an expression failed, so whether it holds is not known. One that is recorded stays so.
+	unclear bool
+}
+
+// evaluated is all that is kept of an object.
+type evaluated struct {
+	metav1.ObjectMeta
+	fence fence
+}
+
+// NeedLeaderElection is false: a process that becomes the leader has read the fences before.
+func (w *Watcher) NeedLeaderElection() bool { return false }
+
+// Listen has wake called for each Node of which a fence comes to hold, or is lifted.
+func (w *Watcher) Listen(
+	wake func(ctx context.Context, node string, q workqueue.TypedRateLimitingInterface[reconcile.Request]),
+) source.Source {
+	return source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.listeners = append(w.listeners, func(ctx context.Context, node string) { wake(ctx, node, q) })
+		return nil
+	})
+}
+
+// Start watches until ctx ends. A source that is not served, or that the manager may not read, is tried again by the
+// informer.
+func (w *Watcher) Start(ctx context.Context) error {
+	var all sync.WaitGroup
+	for _, s := range w.Sources {
+		informer := dynamicinformer.NewFilteredDynamicInformer(w.Client, s.Resource(), metav1.NamespaceAll, 0,
+			cache.Indexers{}, nil).Informer()
+		if err := informer.SetTransform(evaluator(ctx, s)); err != nil {
+			return fmt.Errorf("watching %s: %w", s.Resource(), err)
+		}
+		registered, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(o any) { w.see(ctx, s, o) },
+			UpdateFunc: func(_, o any) { w.see(ctx, s, o) },
+			DeleteFunc: func(o any) { w.lose(ctx, s, o) },
+		})
+		if err != nil {
+			return fmt.Errorf("watching %s: %w", s.Resource(), err)
+		}
+		all.Go(func() { informer.RunWithContext(ctx) })
+		all.Go(func() {
+			if cache.WaitForCacheSync(ctx.Done(), registered.HasSynced) {
+				w.fill(ctx, s.Name)
+			}
+		})
+	}
+	<-ctx.Done()
+	all.Wait()
+	return nil
+}
+
+// fill notes that every fence of the source is known: what is recorded and does not hold is lifted.
+func (w *Watcher) fill(ctx context.Context, source string) {
+	w.mu.Lock()
+	if w.filled == nil {
+		w.filled = sets.New[string]()
+	}
+	w.filled.Insert(source)
+	w.mu.Unlock()
+	states := &volumesv1alpha1.NodeVolumeStateList{}
+	if err := w.Cache.List(ctx, states); err != nil {
+		ctrl.Log.WithName("fences").Error(err, "listing the node states with fences of a source", "source", source)
+		return
+	}
+	for i := range states.Items {
+		if len(states.Items[i].Status.Node.Fences) > 0 {
+			w.wake(ctx, fencing.Verdict{NodeName: states.Items[i].Name})
+		}
+	}
+}
+
+// evaluator replaces an object by what is kept of it. It may be called again with that.
+func evaluator(ctx context.Context, s *fencing.Source) cache.TransformFunc {
+	return func(o any) (any, error) {
+		object, ok := o.(*unstructured.Unstructured)
+		if !ok {
+			return o, nil
+		}
+		verdict, err := s.Evaluate(ctx, object)
+		if err != nil {
+			ctrl.Log.WithName("fences").Error(err, "an object of a fence source is no fence", "source", s.Name)
+		}
+		return &evaluated{
+			ObjectMeta: metav1.ObjectMeta{Namespace: object.GetNamespace(), Name: object.GetName(), UID: object.GetUID(),
+				ResourceVersion: object.GetResourceVersion()},
+			fence: fence{ref: reference(s, object), of: verdict, unclear: err != nil},
+		}, nil
+	}
+}
+
+// see an object that came or changed.
+func (w *Watcher) see(ctx context.Context, s *fencing.Source, o any) {
+	if object, ok := o.(*evaluated); ok {
+		w.put(ctx, s.Name, keyOf(object), object.fence)
+	}
+}
+
+func (w *Watcher) lose(ctx context.Context, s *fencing.Source, o any) {
+	if last, ok := o.(cache.DeletedFinalStateUnknown); ok {
+		o = last.Obj
+	}
+	if object, ok := o.(*evaluated); ok {
+		w.put(ctx, s.Name, keyOf(object), fence{})
+	}
+}
+
+// put stores a fence, or removes one that does not hold, and wakes the Nodes that this is about.
+func (w *Watcher) put(ctx context.Context, source string, key client.ObjectKey, f fence) {
+	w.mu.Lock()
+	if w.held == nil {
+		w.held = map[string]map[client.ObjectKey]fence{}
+	}
+	if w.held[source] == nil {
+		w.held[source] = map[client.ObjectKey]fence{}
+	}
+	before := w.held[source][key]
+	if f.of.Holds || f.unclear {
+		w.held[source][key] = f
+	} else {
+		delete(w.held[source], key)
+		f = fence{}
+	}
+	w.mu.Unlock()
+	if before == f {
+		return
+	}
+	for _, of := range []fencing.Verdict{before.of, f.of} {
+		w.wake(ctx, of)
+	}
+}
+
+func (w *Watcher) wake(ctx context.Context, of fencing.Verdict) {
+	names := []string{of.NodeName}
+	if of.ProviderID != "" {
+		nodes := &corev1.NodeList{}
+		if err := w.Cache.List(ctx, nodes); err != nil {
+			ctrl.Log.WithName("fences").Error(err, "listing Nodes for a fence", "providerID", of.ProviderID)
+		}
+		for i := range nodes.Items {
+			if nodes.Items[i].Spec.ProviderID == of.ProviderID {
+				names = append(names, nodes.Items[i].Name)
+			}
+		}
+	}
+	w.mu.Lock()
+	listeners := slices.Clone(w.listeners)
+	w.mu.Unlock()
+	for _, name := range names {
+		for _, l := range listeners {
+			if name != "" {
+				l(ctx, name)
+			}
+		}
+	}
+}
+
+// Of lists the fences that hold for the Node, in a fixed order, given what is recorded of it. What was recorded stays
+// until the fence is seen to be lifted, and with it that the agent has contradicted it: also where its source was not
+// read yet, an expression fails, or another machine registers the Node.
+func (w *Watcher) Of(node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState) []volumesv1alpha1.FenceReference {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var held []volumesv1alpha1.FenceReference
+	for _, s := range w.Sources {
+		if !w.filled.Has(s.Name) {
+			for _, r := range nvs.Status.Node.Fences {
+				if r.Source == s.Name {
+					held = append(held, r.FenceReference)
+				}
+			}
+			continue
+		}
+		for _, f := range w.held[s.Name] {
+			recorded := records(nvs, f.ref)
+			if recorded && f.unclear || names(f.of, node) && (recorded || sameMachine(node, nvs)) {
+				held = append(held, f.ref)
+			}
+		}
+	}
+	slices.SortFunc(held, func(a, b volumesv1alpha1.FenceReference) int {
+		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return held
+}
+
+// Holds reads the recorded fence live, and reports whether it still holds for the Node.
+func (w *Watcher) Holds(
+	ctx context.Context, ref volumesv1alpha1.FenceReference, node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState,
+) (bool, error) {
+	i := slices.IndexFunc(w.Sources, func(s *fencing.Source) bool { return s.Name == ref.Source })
+	if i < 0 || node == nil || nvs == nil || !sameMachine(node, nvs) {
+		return false, nil
+	}
+	s := w.Sources[i]
+	object, err := w.Client.Resource(s.Resource()).Namespace(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("reading the fence %s of source %s: %w", ref.Name, s.Name, err)
+	}
+	verdict, err := s.Evaluate(ctx, object)
+	if err != nil {
+		return false, err
+	}
+	return verdict.Holds && reference(s, object) == ref && names(verdict, node), nil
+}
+
+// names reports whether the fence is about a machine of the Node's name, or of its provider ID.
+func names(of fencing.Verdict, node *corev1.Node) bool {
+	return of.NodeName != "" && of.NodeName == node.Name || of.ProviderID != "" && of.ProviderID == node.Spec.ProviderID
+}
+
+// sameMachine reports whether the machine that has registered the Node is the one whose agent reports. Another machine
+// may have its name by now, and a fence of that one proves nothing of what the first one has mounted.
+func sameMachine(node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState) bool {
+	registered := machine.New(node.Status.NodeInfo.SystemUUID, node.Status.NodeInfo.MachineID)
+	return machine.Compare(registered, nvs.Status.Machine) == machine.Same
+}
+
+func records(nvs *volumesv1alpha1.NodeVolumeState, ref volumesv1alpha1.FenceReference) bool {
+	return slices.ContainsFunc(nvs.Status.Node.Fences, func(r volumesv1alpha1.FenceObservation) bool {
+		return r.FenceReference == ref
+	})
+}
+
+func keyOf(o *evaluated) client.ObjectKey {
+	return client.ObjectKey{Namespace: o.Namespace, Name: o.Name}
+}
+
+func reference(s *fencing.Source, o *unstructured.Unstructured) volumesv1alpha1.FenceReference {
+	return volumesv1alpha1.FenceReference{
+		Source: s.Name, Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), Proves: s.Proves,
+	}
+}

@@ -1,0 +1,168 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package node
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/nodestate"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+const (
+	// EventFenceContradicted: a fence holds for the Node, and its agent reports.
+	EventFenceContradicted = volumesv1alpha1.ReasonFenceContradicted
+	// EventFenceLifted: a fence on which volumes were detached does not hold any more.
+	EventFenceLifted = "FenceLifted"
+)
+
+// Fences are what proves that machines are off or gone.
+type Fences interface {
+	// Of lists those that hold for the Node.
+	Of(node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState) []volumesv1alpha1.FenceReference
+	// Listen has wake called for each Node of which a fence comes to hold, or is lifted.
+	Listen(wake func(context.Context, string, workqueue.TypedRateLimitingInterface[reconcile.Request])) source.Source
+}
+
+// fenced wakes the Node of a fence.
+func (c *Controller) fenced(_ context.Context, node string, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	q.Add(reconcile.Request{NamespacedName: client.ObjectKey{Name: node}})
+}
+
+// recordFences keeps the record of the fences of a Node, as recordTaint does of its taint.
+func (c *Controller) recordFences(ctx context.Context, cached *volumesv1alpha1.NodeVolumeState) (time.Duration, error) {
+	node := &corev1.Node{}
+	if err := c.Client.Get(ctx, client.ObjectKey{Name: cached.Name}, node); err != nil {
+		return never, client.IgnoreNotFound(err)
+	}
+	records, renewal := cached.Status.Node.Fences, ""
+	if slices.ContainsFunc(records, func(r volumesv1alpha1.FenceObservation) bool {
+		return r.Contradicted == nil && c.Tracker.Await(cached.Name, r.LastRenewal)
+	}) {
+		renewal = c.Tracker.LastWord(cached.Name)
+	}
+	now := metav1.NewTime(c.Clock.Now())
+	if equality.Semantic.DeepEqual(handshake.RecordFences(records, c.Fences.Of(node, cached), renewal, now), records) {
+		return never, nil
+	}
+	var before, next []volumesv1alpha1.FenceObservation
+	nvs, err := c.Observations.Apply(ctx, cached.Name, func(
+		ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState,
+	) (nodestate.Change, error) {
+		before, next = nil, nil
+		if nvs == nil {
+			return nil, nil
+		}
+		var err error
+		before = nvs.Status.Node.Fences
+		if next, err = c.readFences(ctx, nvs, now); err != nil || equality.Semantic.DeepEqual(before, next) {
+			return nil, err
+		}
+		return func(nvs *volumesv1alpha1.NodeVolumeState) {
+			nvs.Status.Node.Fences = next
+			showFences(nvs)
+		}, nil
+	})
+	if err != nil {
+		return never, fmt.Errorf("recording the fences of node %s: %w", cached.Name, err)
+	}
+	c.announceFences(nvs, before, next)
+	for _, r := range next {
+		if r.Contradicted == nil {
+			c.Tracker.Await(cached.Name, r.LastRenewal)
+		}
+	}
+	return never, nil
+}
+
+// readFences returns the record by what the Node and the agent's Lease show now, read in this order.
+func (c *Controller) readFences(
+	ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState, now metav1.Time,
+) ([]volumesv1alpha1.FenceObservation, error) {
+	node := &corev1.Node{}
+	err := c.Reader.Get(ctx, client.ObjectKey{Name: nvs.Name}, node)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nvs.Status.Node.Fences, nil // it is not known what machine a fence was about
+	case err != nil:
+		return nil, fmt.Errorf("reading node %s: %w", nvs.Name, err)
+	}
+	held := c.Fences.Of(node, nvs)
+	lease, err := c.readLease(ctx, nvs.Name)
+	if err != nil {
+		return nil, err
+	}
+	if lease.Name != "" {
+		c.Tracker.Observe(nvs.Name, lease) // the watch may lag behind what is recorded
+	}
+	return handshake.RecordFences(nvs.Status.Node.Fences, held, handshake.Renewal(lease), now), nil
+}
+
+// announceFences sends an event for each fence that is contradicted now, or was lifted and had volumes detached.
+func (c *Controller) announceFences(
+	nvs *volumesv1alpha1.NodeVolumeState, before, next []volumesv1alpha1.FenceObservation,
+) {
+	for _, r := range before {
+		i := slices.IndexFunc(next, func(n volumesv1alpha1.FenceObservation) bool {
+			return n.FenceReference == r.FenceReference
+		})
+		switch {
+		case i < 0 && restsOn(nvs, r.FenceReference):
+			c.Events.Eventf(nvs, nil, corev1.EventTypeNormal, EventFenceLifted, "Detach",
+				"fence %s of source %s does not hold any more; volumes of node %s were detached on it", r.Name, r.Source, nvs.Name)
+		case i >= 0 && r.Contradicted == nil && next[i].Contradicted != nil:
+			c.Events.Eventf(nvs, nil, corev1.EventTypeWarning, EventFenceContradicted, "Detach",
+				"%s", fenceContradicted(nvs.Name, r.FenceReference))
+		}
+	}
+}
+
+// showFences sets the condition by the records. One that is absent stays so as long as nothing is wrong.
+func showFences(nvs *volumesv1alpha1.NodeVolumeState) {
+	c := metav1.Condition{
+		Type: volumesv1alpha1.ConditionFencesConsistent, Status: metav1.ConditionTrue,
+		Reason: volumesv1alpha1.ReasonAsExpected, Message: "nothing is wrong any more",
+	}
+	i := slices.IndexFunc(nvs.Status.Node.Fences, func(r volumesv1alpha1.FenceObservation) bool {
+		return r.Contradicted != nil
+	})
+	switch {
+	case i >= 0:
+		c.Status, c.Reason = metav1.ConditionFalse, volumesv1alpha1.ReasonFenceContradicted
+		c.Message = fenceContradicted(nvs.Name, nvs.Status.Node.Fences[i].FenceReference)
+	case meta.FindStatusCondition(nvs.Status.Conditions, c.Type) == nil:
+		return
+	}
+	meta.SetStatusCondition(&nvs.Status.Conditions, c)
+}
+
+func fenceContradicted(node string, f volumesv1alpha1.FenceReference) string {
+	return fmt.Sprintf("%s of fence source %s proves %s of the machine of node %s, but its agent has reported since: the "+
+		"fence forces no detach until it is lifted and holds again. Either the source names the wrong machine, or the fence "+
+		"was not lifted when the machine came back", client.ObjectKey{Namespace: f.Namespace, Name: f.Name}, f.Source,
+		f.Proves, node)
+}
+
+// restsOn reports whether a volume was detached from the node on that fence.
+func restsOn(nvs *volumesv1alpha1.NodeVolumeState, ref volumesv1alpha1.FenceReference) bool {
+	return nvs != nil && slices.ContainsFunc(nvs.Spec.Attachments, func(e volumesv1alpha1.NodeAttachment) bool {
+		return e.Evidence != nil && e.Evidence.Fence != nil && *e.Evidence.Fence == ref
+	})
+}

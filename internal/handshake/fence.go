@@ -1,0 +1,53 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package handshake
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+)
+
+// MaxFences of a node are recorded.
+const MaxFences = 16
+
+// RecordFences is the record of a node's fences after records; those in held hold now. renewal identifies the last
+// renewal of the agent's Lease, read live after the fences; empty where there is no Lease. A fence is a claim about the
+// machine as an out-of-service taint is one, so it is recorded and contradicted alike. A new one displaces none.
+func RecordFences(
+	records []volumesv1alpha1.FenceObservation, held []volumesv1alpha1.FenceReference, renewal string, now metav1.Time,
+) []volumesv1alpha1.FenceObservation {
+	var next []volumesv1alpha1.FenceObservation
+	recorded := map[volumesv1alpha1.FenceReference]bool{}
+	for _, r := range records {
+		if !slices.Contains(held, r.FenceReference) {
+			continue
+		}
+		r = *r.DeepCopy()
+		if r.Contradicted == nil && heardSince(r, renewal) {
+			r.Contradicted = &now
+		}
+		next, recorded[r.FenceReference] = append(next, r), true
+	}
+	for _, f := range held {
+		if !recorded[f] && len(next) < MaxFences {
+			next = append(next, volumesv1alpha1.FenceObservation{FenceReference: f, LastRenewal: renewal, Observed: now})
+		}
+	}
+	return next
+}
+
+// FenceAssertion is what a recorded fence asserts, given the last renewal of the agent's Lease.
+func FenceAssertion(record volumesv1alpha1.FenceObservation, renewal string) Assertion {
+	return Assertion{Recorded: true, Contradicted: record.Contradicted != nil || heardSince(record, renewal)}
+}
+
+// heardSince: a Lease that was deleted was not renewed.
+func heardSince(record volumesv1alpha1.FenceObservation, renewal string) bool {
+	return renewal != "" && renewal != record.LastRenewal
+}
