@@ -29,7 +29,7 @@ func RecordFences(
 			continue
 		}
 		r = *r.DeepCopy()
-		if r.Contradicted == nil && heardSince(r, renewal) {
+		if r.Contradicted == nil && renewedSince(r.LastRenewal, renewal) {
 			r.Contradicted = &now
 		}
 		next, recorded[r.FenceReference] = append(next, r), true
@@ -44,10 +44,5 @@ func RecordFences(
 
 // FenceAssertion is what a recorded fence asserts, given the last renewal of the agent's Lease.
 func FenceAssertion(record volumesv1alpha1.FenceObservation, renewal string) Assertion {
-	return Assertion{Recorded: true, Contradicted: record.Contradicted != nil || heardSince(record, renewal)}
-}
-
-// heardSince: a Lease that was deleted was not renewed.
-func heardSince(record volumesv1alpha1.FenceObservation, renewal string) bool {
-	return renewal != "" && renewal != record.LastRenewal
+	return Assertion{Recorded: true, Contradicted: record.Contradicted != nil || renewedSince(record.LastRenewal, renewal)}
 }

@@ -31,8 +31,8 @@ func TestAFenceIsRecordedOnceAndContradictedForGood(t *testing.T) {
 		records []volumesv1alpha1.FenceObservation
 		held    []volumesv1alpha1.FenceReference
 		renewal string
-		// recorded: there is one record. anew: it begins now. void: it is contradicted.
-		recorded, anew, void bool
+		// recorded: there is one record. begins: it begins now. void: it is contradicted.
+		recorded, begins, void bool
 	}{
 		{"first seen", nil, held, "a", true, true, false},
 		{"nothing was heard since", first, held, "a", true, false, false},
@@ -55,9 +55,9 @@ func TestAFenceIsRecordedOnceAndContradictedForGood(t *testing.T) {
 			if !c.recorded {
 				return
 			}
-			anew := got[0].Observed.Unix() == 3000
-			if anew != c.anew || (got[0].Contradicted != nil) != c.void || anew && got[0].LastRenewal != c.renewal {
-				t.Errorf("record %+v, want a new one %t, contradicted %t", got[0], c.anew, c.void)
+			begins := got[0].Observed.Unix() == 3000
+			if begins != c.begins || (got[0].Contradicted != nil) != c.void || begins && got[0].LastRenewal != c.renewal {
+				t.Errorf("record %+v, want a new one %t, contradicted %t", got[0], c.begins, c.void)
 			}
 			want := Assertion{Recorded: true, Contradicted: c.void}
 			if said := FenceAssertion(got[0], c.renewal); said != want {

@@ -98,7 +98,7 @@ func RecordTaint(
 		return &volumesv1alpha1.OutOfServiceObservation{
 			Value: taint.Value, Effect: taint.Effect, TimeAdded: taint.TimeAdded, LastRenewal: renewal,
 		}
-	case record.Contradicted != nil || !renewedSince(record, renewal):
+	case record.Contradicted != nil || !renewedSince(record.LastRenewal, renewal):
 		return record
 	}
 	contradicted := record.DeepCopy()
@@ -114,7 +114,7 @@ func TaintAssertion(
 	if taint == nil || !records(record, taint) {
 		return Assertion{}
 	}
-	return Assertion{Recorded: true, Contradicted: record.Contradicted != nil || renewedSince(record, renewal)}
+	return Assertion{Recorded: true, Contradicted: record.Contradicted != nil || renewedSince(record.LastRenewal, renewal)}
 }
 
 func records(record *volumesv1alpha1.OutOfServiceObservation, taint *corev1.Taint) bool {
@@ -123,9 +123,7 @@ func records(record *volumesv1alpha1.OutOfServiceObservation, taint *corev1.Tain
 }
 
 // renewedSince: a Lease that was deleted was not renewed.
-func renewedSince(record *volumesv1alpha1.OutOfServiceObservation, renewal string) bool {
-	return renewal != "" && renewal != record.LastRenewal
-}
+func renewedSince(last, renewal string) bool { return renewal != "" && renewal != last }
 
 // Renewal identifies the last renewal of an agent's Lease. It is only compared for equality.
 func Renewal(lease *coordinationv1.Lease) string {

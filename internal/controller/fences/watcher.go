@@ -214,7 +214,7 @@ func (w *Watcher) wake(ctx context.Context, of fencing.Verdict) {
 
 // Of lists the fences that hold for the Node, in a fixed order, given what is recorded of it. What was recorded stays
 // until the fence is seen to be lifted, and with it that the agent has contradicted it: also where its source was not
-// read yet, an expression fails, or another machine registers the Node.
+// read yet, an expression fails, or another machine registers the Node. Holds decides whether one still counts.
 func (w *Watcher) Of(node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState) []volumesv1alpha1.FenceReference {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -229,8 +229,7 @@ func (w *Watcher) Of(node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState) []
 			continue
 		}
 		for _, f := range w.held[s.Name] {
-			recorded := records(nvs, f.ref)
-			if recorded && f.unclear || names(f.of, node) && (recorded || sameMachine(node, nvs)) {
+			if records(nvs, f.ref) || names(f.of, node) && sameMachine(node, nvs) {
 				held = append(held, f.ref)
 			}
 		}

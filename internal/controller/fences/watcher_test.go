@@ -109,6 +109,8 @@ func TestWhichFencesHoldForANode(t *testing.T) {
 			nodeOn("66666666-7777-4888-8999-aaaaaaaaaaaa"), stateOn(hardware, recorded), 1},
 		{"what is recorded, although an expression fails", failingToHold, hostOf("n", false, "1"), false, nodeOn(hardware),
 			stateOn(hardware, recorded), 1},
+		{"what is recorded, although the Node is registered without its provider ID", byProvider, hostOf("n", false, "1"),
+			false, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, stateOn(hardware, recorded), 1},
 		{"an expression fails", failingToHold, hostOf("n", false, "1"), false, nodeOn(hardware), stateOn(hardware), 0},
 		{"what is recorded was lifted meanwhile", asItIs, hostOf("n", true, "1"), false, nodeOn(hardware),
 			stateOn(hardware, recorded), 0},

@@ -46,6 +46,14 @@ func (c *Controller) fenced(_ context.Context, node string, q workqueue.TypedRat
 	q.Add(reconcile.Request{NamespacedName: client.ObjectKey{Name: node}})
 }
 
+// machineDiffers reports whether another machine has registered the Node, or the same one by another name of its
+// provider: other fences are about it then.
+func machineDiffers(was, is *corev1.Node) bool {
+	before, now := was.Status.NodeInfo, is.Status.NodeInfo
+	return was.Spec.ProviderID != is.Spec.ProviderID || before.SystemUUID != now.SystemUUID ||
+		before.MachineID != now.MachineID
+}
+
 // recordFences keeps the record of the fences of a Node, as recordTaint does of its taint.
 func (c *Controller) recordFences(ctx context.Context, cached *volumesv1alpha1.NodeVolumeState) (time.Duration, error) {
 	node := &corev1.Node{}

@@ -109,8 +109,7 @@ func (c *Controller) tainted(
 	_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request],
 ) {
 	was, is := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
-	if taintDiffers(was, is) || was.Spec.ProviderID != is.Spec.ProviderID ||
-		was.Status.NodeInfo.SystemUUID != is.Status.NodeInfo.SystemUUID ||
+	if taintDiffers(was, is) || machineDiffers(was, is) ||
 		e.ObjectOld.GetDeletionTimestamp().IsZero() != e.ObjectNew.GetDeletionTimestamp().IsZero() {
 		q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(e.ObjectNew)})
 		c.unconfirmed.wake(q)
