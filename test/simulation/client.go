@@ -119,20 +119,20 @@ func (c live) write(ctx context.Context, verb string, o client.Object, do func(*
 	if err := c.request(ctx, name); err != nil {
 		return err
 	}
-	carryOut := func() (client.Object, error) {
+	carryOut := func(late bool) (client.Object, error) {
 		c.world.mu.Lock()
 		defer c.world.mu.Unlock()
-		c.world.by, c.world.writer = c.name, c.process
-		defer func() { c.world.writer = nil }()
+		c.world.by, c.world.writer, c.world.late = c.name, c.process, late
+		defer func() { c.world.writer, c.world.late = nil, false }()
 		return do(c.world.api)
 	}
 	if !c.prompt && c.happens(lateWrite) {
 		delay := c.between(0, 2*time.Minute)
 		c.world.log("%s: %s is on its way for %s", c.name, name, delay)
-		c.world.later(delay, func() { _, _ = carryOut() }) // nobody is there to hear of it
+		c.world.later(delay, func() { _, _ = carryOut(true) }) // nobody is there to hear of it
 		return timeout(name)
 	}
-	after, err := carryOut()
+	after, err := carryOut(false)
 	if err != nil {
 		c.world.log("%s: %s: %v", c.name, name, reason(err))
 		return cmp.Or(c.answer(ctx), err)

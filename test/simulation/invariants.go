@@ -146,6 +146,7 @@ func (w *World) wrote(before, after client.Object) {
 		w.noteRenewal(o)
 		return
 	case *volumesv1alpha1.NodeVolumeState:
+		w.noteSession(before, o)
 		w.noteTaint(before, o)
 		w.noteForced(o)
 		w.checkTakenIntoUse(before, o)
@@ -214,14 +215,29 @@ func (w *World) checkOverruled(s *volumesv1alpha1.NodeVolumeState, e *volumesv1a
 	}
 }
 
-// noteRenewal by the agent that lives on a machine, not by one before it.
+// speaks reports whether this is a write of the agent that lives on the machine. One before it does not count, nor does
+// a write that arrives after its sender has given up: its session has ended with that.
+func (w *World) speaks(m *machine) bool {
+	return m != nil && m.agent != nil && w.writer == m.agent && !m.agent.isDead() && !w.late
+}
+
+// noteRenewal by the agent that lives on a machine.
 func (w *World) noteRenewal(lease *coordinationv1.Lease) {
 	m := w.nodes[strings.TrimPrefix(lease.Name, volumesv1alpha1.AgentLeasePrefix)]
-	if m == nil || m.agent == nil || w.writer != m.agent || m.agent.isDead() {
+	if !w.speaks(m) {
 		return
 	}
 	m.heard = time.Now()
 	m.void = m.void || w.state(m.name).Status.Node.OutOfService != nil
+}
+
+// noteSession that an agent begins: it reports before it renews its Lease.
+func (w *World) noteSession(before client.Object, s *volumesv1alpha1.NodeVolumeState) {
+	m := w.nodes[s.Name]
+	old, ok := before.(*volumesv1alpha1.NodeVolumeState)
+	if ok && w.speaks(m) && old.Status.Protocol.Session != s.Status.Protocol.Session {
+		m.heard = time.Now()
+	}
 }
 
 // noteTaint: what the manager has recorded of the Node's taint.

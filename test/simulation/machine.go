@@ -70,8 +70,8 @@ type machine struct {
 	// writes of records by kubelets.
 	writes int
 	life   int
-	// heard is when the agent that lives renewed its Lease last, and void whether it did since the manager recorded the
-	// Node's out-of-service taint.
+	// heard is when the agent that lives renewed its Lease last or began a session, and void whether it renewed it since
+	// the manager recorded the Node's out-of-service taint.
 	heard time.Time
 	void  bool
 	// silent: no agent comes for a while.

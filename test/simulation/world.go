@@ -71,6 +71,8 @@ type World struct {
 	by string
 	// writer is that process, where it is one.
 	writer *process
+	// late: it has given up the write that arrives now.
+	late bool
 	// groups have the files of these volumes.
 	groups map[string]int64
 	// forced are the attachments that were taken away on other evidence than the agent's word.

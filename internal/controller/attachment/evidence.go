@@ -68,6 +68,9 @@ func (c *Controller) confirmEvidence(
 	if err != nil {
 		return nil, err
 	}
+	if nvs != nil {
+		c.Tracker.ObserveSession(nvs) // the watch may lag behind
+	}
 	recorded := c.fencesThatCount(n, nvs)
 	n.Evidence, n.EvidenceDue = c.evidenceOf(n, node, nvs, c.held(ctx, recorded, node, nvs))
 	if n.Evidence == nil && len(recorded) > 0 {

@@ -131,6 +131,8 @@ func TestTheTaintOfANodeWhoseAgentIsHeardIsNoEvidence(t *testing.T) {
 	}
 	unmarked := record(nil)
 	unmarked.Status.Conditions = nil
+	begun := record(nil)
+	begun.Status.Conditions, begun.Status.Protocol.Session = nil, 7
 	unrecorded := record(nil)
 	unrecorded.Status.Node.OutOfService = nil
 	for _, c := range []struct {
@@ -144,6 +146,7 @@ func TestTheTaintOfANodeWhoseAgentIsHeardIsNoEvidence(t *testing.T) {
 		{"silent since before the taint was seen", record(nil), renewedLease("a", noon), 0, true},
 		{"silent, and its Lease was deleted", record(nil), nil, 0, true},
 		{"silent by this manager's own clock, before any mark", unmarked, renewedLease("a", noon), 40 * time.Second, true},
+		{"its next session has begun, and its Lease is not renewed yet", begun, renewedLease("a", noon), time.Hour, false},
 		{"not silent for a whole Lease yet", unmarked, renewedLease("a", noon), 39 * time.Second, false},
 		{"heard again since, although it is still marked", record(nil), renewedLease("a", later), 0, false},
 		{"heard once since, and silent by now", record(nil), renewedLease("a", later), time.Hour, false},

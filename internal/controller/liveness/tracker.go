@@ -3,7 +3,7 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package liveness knows from an agent's Lease whether the agent can still be heard.
+// Package liveness knows from an agent's Lease, and from the sessions that it begins, whether the agent can be heard.
 package liveness
 
 import (
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -40,6 +41,15 @@ type heard struct {
 	renewal  string
 	at       time.Time
 	duration time.Duration
+	session  session
+	// begun is when the session was new to this process.
+	begun time.Time
+}
+
+// session of an agent, of those that report to the state with that UID.
+type session struct {
+	state  types.UID
+	number int64
 }
 
 // NewTracker returns a Tracker that has heard no agent yet.
@@ -71,12 +81,30 @@ func (t *Tracker) observe(node string, lease *coordinationv1.Lease, renewal stri
 	}
 	now := t.clock.Now()
 	back = known == nil || now.Sub(known.at) >= known.duration
-	t.nodes[node] = &heard{renewal: renewal, at: now, duration: duration}
+	next := &heard{renewal: renewal, at: now, duration: duration}
+	if known != nil {
+		next.session, next.begun = known.session, known.begun
+	}
+	t.nodes[node] = next
 	if after, waits := t.awaited[node]; waits && after != renewal {
 		delete(t.awaited, node)
 		return back, true
 	}
 	return back, false
+}
+
+// ObserveSession has a session that is new to this process count as a sign of life, as a renewal does: an agent reports
+// before it renews its Lease, and what is decided of it after that report is not voided by it.
+func (t *Tracker) ObserveSession(nvs *volumesv1alpha1.NodeVolumeState) {
+	is := session{state: nvs.UID, number: nvs.Status.Protocol.Session}
+	if is.number == 0 {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if known := t.known(nvs.Name); known.session != is {
+		known.session, known.begun = is, t.clock.Now()
+	}
 }
 
 // Await has the next renewal of the node's agent after this one wake the node, once. It returns true if another one was
@@ -101,13 +129,18 @@ func (t *Tracker) Silence(node string) time.Duration {
 }
 
 func (t *Tracker) silence(node string) time.Duration {
-	now := t.clock.Now()
+	now, known := t.clock.Now(), t.known(node)
+	return min(now.Sub(known.at), now.Sub(known.begun)) - known.duration
+}
+
+// known of the node. The clock of an agent that was never heard starts now.
+func (t *Tracker) known(node string) *heard {
 	known := t.nodes[node]
 	if known == nil {
-		known = &heard{at: now, duration: DefaultDuration}
+		known = &heard{at: t.clock.Now(), duration: DefaultDuration}
 		t.nodes[node] = known
 	}
-	return now.Sub(known.at) - known.duration
+	return known
 }
 
 // LastWord identifies the last renewal that was seen of the node's agent; empty for one that was never heard.

@@ -11,10 +11,12 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	clocktesting "k8s.io/utils/clock/testing"
 
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/controllertest"
 )
 
@@ -50,6 +52,40 @@ func TestAnAgentIsSilentOnceItsLeaseWasNotRenewedForItsDuration(t *testing.T) {
 	}
 	if s := tracker.Silence("a"); s != -40*time.Second {
 		t.Errorf("silence of node a after its Lease was renewed: %s, want -40s", s)
+	}
+}
+
+func TestASessionThatBeginsIsHeardAsARenewalIs(t *testing.T) {
+	c := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
+	tracker := NewTracker(c)
+	state := func(uid types.UID, session int64) *volumesv1alpha1.NodeVolumeState {
+		nvs := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: uid}}
+		nvs.Status.Protocol.Session = session
+		return nvs
+	}
+	tracker.Observe("a", lease(5))
+	tracker.ObserveSession(state("1", 7))
+	c.SetTime(c.Now().Add(time.Minute))
+	for _, step := range []struct {
+		what string
+		nvs  *volumesv1alpha1.NodeVolumeState
+		want time.Duration
+	}{
+		{"the session that was known", state("1", 7), 20 * time.Second},
+		{"a state without a session", state("2", 0), 20 * time.Second},
+		{"the next session", state("1", 9), -DefaultDuration},
+		{"a session of the same number in a state that was created again", state("2", 9), -DefaultDuration},
+	} {
+		tracker.ObserveSession(step.nvs)
+		if s := tracker.Silence("a"); s != step.want {
+			t.Errorf("silence of node a after %s: %s, want %s", step.what, s, step.want)
+		}
+		if step.want < 0 {
+			c.SetTime(c.Now().Add(time.Minute))
+		}
+	}
+	if !tracker.Observe("a", lease(15)) {
+		t.Error("the first renewal for two minutes wakes nothing, want node a")
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 // watchOver says in the agent's stead that it is not heard any more, because a dead agent cannot. The agent takes
 // it back itself. The answer is when to reconcile again: at the moment at which the Lease would expire.
 func (c *Controller) watchOver(ctx context.Context, cached *volumesv1alpha1.NodeVolumeState) (time.Duration, error) {
+	c.Tracker.ObserveSession(cached)
 	silence := c.Tracker.Silence(cached.Name)
 	if silence < 0 {
 		return -silence, nil

@@ -232,6 +232,18 @@ func TestAnAgentThatOnlyTheWatchMissesIsNotMarkedUnreachable(t *testing.T) {
 	}
 }
 
+func TestAnAgentThatHasBegunASessionIsNotMarkedUnreachableBeforeItRenewsItsLease(t *testing.T) {
+	nvs := stateOf("n")
+	w := over(t, []client.Object{nvs}, []client.Object{nvs, second(1)})
+	w.Tracker.Observe("n", second(1))
+	w.pass(time.Minute)
+	nvs.Status.Protocol.Session++
+	if again, err := w.watchOver(t.Context(), nvs); again != liveness.DefaultDuration || err != nil || w.observed > 0 {
+		t.Errorf("node n, whose agent has just begun a session: next check in %s, error %v, %d writes; want %s and none",
+			again, err, w.observed, liveness.DefaultDuration)
+	}
+}
+
 func windowsNode(name string) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	n.Status.NodeInfo.OperatingSystem = "windows"
