@@ -49,6 +49,7 @@ type options struct {
 	forgetGone    time.Duration
 	releaseTaints []string
 	fenceSources  []*fencing.Source
+	manageTaint   bool
 	leaderElectNS string
 	observe       bool
 	// withdrawn flags that were given.
@@ -90,6 +91,9 @@ func (o *options) addFlags(flags *flag.FlagSet) {
 	flags.Func("fence-source",
 		"JSON of a fence source, as in spec.fencing.sources of the VolumeManager; may be repeated. "+
 			"The manager must be allowed to get, list and watch its objects", o.addFenceSource)
+	flags.BoolVar(&o.manageTaint, "manage-out-of-service-taint", false,
+		"set the taint node.kubernetes.io/out-of-service on a Node while a fence source proves that its machine is off or "+
+			"gone, and remove it once its agent has reported that nothing is left. Requires the role of config/node-writes")
 	for _, name := range []string{"csi-endpoint", "verify-period"} {
 		flags.Func(name, "deprecated and without effect: a later release refuses it", func(string) error {
 			o.withdrawn = append(o.withdrawn, "--"+name)
@@ -217,8 +221,8 @@ const leastForgetGone = time.Hour
 func (o options) controllers() (controller.Options, error) {
 	options := controller.Options{AttachMode: controller.AttachMode(o.attachMode), ForceDetachAfter: o.forceDetach,
 		ForgetGoneNodesAfter: o.forgetGone, ReleaseSetsOnTaints: o.releaseTaints,
-		FenceSources: o.fenceSources,
-		Clock:        clock.RealClock{}}
+		FenceSources: o.fenceSources, ManageOutOfServiceTaint: o.manageTaint,
+		Clock: clock.RealClock{}}
 	replace := options.AttachMode == controller.Replace
 	if !replace && options.AttachMode != controller.Coexist {
 		return options, fmt.Errorf("attach mode %q is not known; there are %s and %s",

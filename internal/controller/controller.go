@@ -59,6 +59,8 @@ type Options struct {
 	ReleaseSetsOnTaints []string
 	// FenceSources are what proves that machines are off or gone.
 	FenceSources []*fencing.Source
+	// ManageOutOfServiceTaint of Nodes whose machines are fenced.
+	ManageOutOfServiceTaint bool
 	// Policies without which nothing new is attached.
 	Policies attachment.Policies
 	// Leases are watched by this client; nil makes one that does not share the manager's cache.
@@ -115,7 +117,7 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 		&node.Controller{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Tracker: tracker, Writer: writer,
 			Observations: observations, Replace: replace, Events: events, Clock: o.Clock, ForgetAfter: o.ForgetGoneNodesAfter,
-			Fences: proofs,
+			Fences: proofs, ManageTaint: o.ManageOutOfServiceTaint,
 		},
 		&attachment.Controller{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Writer: writer,

@@ -73,7 +73,7 @@ func Silent(nvs *volumesv1alpha1.NodeVolumeState) bool {
 	return ready != nil && ready.Reason == volumesv1alpha1.ReasonAgentUnreachable
 }
 
-// OutOfService returns the taint that asserts that the Node's machine is off; nil where there is none. node may be nil.
+// OutOfService returns the taint that puts the Node out of service; nil where there is none. node may be nil.
 func OutOfService(node *corev1.Node) *corev1.Taint {
 	if node == nil {
 		return nil
@@ -84,6 +84,39 @@ func OutOfService(node *corev1.Node) *corev1.Taint {
 		}
 	}
 	return nil
+}
+
+// SetByHawser reports whether the manager has set that taint, which may be nil. It did so on a fence, which is the
+// evidence: the taint itself asserts nothing.
+func SetByHawser(taint *corev1.Taint) bool {
+	return taint != nil && taint.Key == corev1.TaintNodeOutOfService &&
+		taint.Value == volumesv1alpha1.OutOfServiceTaintValue
+}
+
+// DeclaredOff returns the out-of-service taint by which another than the manager asserts that the Node's machine is off; nil where
+// there is none. node may be nil.
+func DeclaredOff(node *corev1.Node) *corev1.Taint {
+	if taint := OutOfService(node); !SetByHawser(taint) {
+		return taint
+	}
+	return nil
+}
+
+// Settled reports whether the node's agent has reported since it was marked as unreachable, and nothing is left of what
+// was forced away from the node.
+func Settled(nvs *volumesv1alpha1.NodeVolumeState) bool {
+	if Silent(nvs) {
+		return false
+	}
+	for i := range nvs.Spec.Attachments {
+		if NodeOf(nvs, nvs.Spec.Attachments[i].VolumeName).Entry.Forced {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(nvs.Status.Volumes, func(v volumesv1alpha1.NodeVolume) bool {
+		entry := AttachmentOf(nvs, v.VolumeName)
+		return v.InUse && (entry == nil || entry.AttachmentUID != v.AttachmentUID)
+	})
 }
 
 // RecordTaint is the record of the Node's out-of-service taint after record, which may be nil as the taint may be.

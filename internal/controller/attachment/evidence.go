@@ -203,7 +203,7 @@ func (c *Controller) taintCounts(
 	if nvs == nil {
 		return false
 	}
-	said := handshake.TaintAssertion(nvs.Status.Node.OutOfService, handshake.OutOfService(node),
+	said := handshake.TaintAssertion(nvs.Status.Node.OutOfService, handshake.DeclaredOff(node),
 		c.Tracker.LastWord(n.Name))
 	silent := handshake.Node{Silent: overdue || handshake.Silent(nvs), Use: n.State.Use}
 	return c.Protocol.MayRelyOn(silent, said) == handshake.GuardNone

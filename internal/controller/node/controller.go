@@ -53,6 +53,8 @@ type Controller struct {
 	// Replace: every attachment is Hawser's to detach, held or not.
 	Replace bool
 	Fences  Fences
+	// ManageTaint: the out-of-service taint of a Node whose machine is fenced is set and removed.
+	ManageTaint bool
 	// ForgetAfter is the administrator's policy: what was forced away from a Node that has been gone for so long is
 	// declared released. Zero is never.
 	ForgetAfter time.Duration
@@ -85,6 +87,7 @@ var stateChanged = predicate.Funcs{
 		before, after := e.ObjectOld.(*volumesv1alpha1.NodeVolumeState), e.ObjectNew.(*volumesv1alpha1.NodeVolumeState)
 		return before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
 			handshake.Silent(before) != handshake.Silent(after) || left(before) != left(after) ||
+			handshake.Settled(before) != handshake.Settled(after) ||
 			before.Status.Protocol.Session != after.Status.Protocol.Session
 	},
 }
@@ -144,7 +147,7 @@ func (c *Controller) steps(node *corev1.Node) []step {
 	case !node.DeletionTimestamp.IsZero():
 		return []step{c.recordTaint, c.recordFences, c.giveWay, c.confirm, c.forgetGone, c.watchOver}
 	}
-	return []step{c.recordTaint, c.recordFences, c.returned, c.giveWay, c.confirm, c.watchOver}
+	return []step{c.recordTaint, c.recordFences, c.returned, c.giveWay, c.confirm, c.watchOver, c.manageTaint}
 }
 
 // sooner of two waits.

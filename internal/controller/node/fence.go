@@ -37,6 +37,9 @@ const (
 type Fences interface {
 	// Of lists those that hold for the Node.
 	Of(node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState) []volumesv1alpha1.FenceReference
+	// Holds reads a recorded fence live, and reports whether it still holds for the Node.
+	Holds(ctx context.Context, ref volumesv1alpha1.FenceReference, node *corev1.Node,
+		nvs *volumesv1alpha1.NodeVolumeState) (bool, error)
 	// Listen has wake called for each Node of which a fence comes to hold, or is lifted.
 	Listen(wake func(context.Context, string, workqueue.TypedRateLimitingInterface[reconcile.Request])) source.Source
 }

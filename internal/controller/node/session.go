@@ -109,7 +109,7 @@ func (c *Controller) tainted(
 	_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request],
 ) {
 	was, is := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
-	if taintDiffers(was, is) || machineDiffers(was, is) ||
+	if taintDiffers(was, is) || machineDiffers(was, is) || c.ManageTaint && liveness.Ready(was) != liveness.Ready(is) ||
 		e.ObjectOld.GetDeletionTimestamp().IsZero() != e.ObjectNew.GetDeletionTimestamp().IsZero() {
 		q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(e.ObjectNew)})
 		c.unconfirmed.wake(q)
@@ -221,7 +221,7 @@ func (c *Controller) neverSpeaks(
 	if err := c.Client.Get(ctx, client.ObjectKeyFromObject(nvs), node); err != nil {
 		return apierrors.IsNotFound(err)
 	}
-	said := handshake.TaintAssertion(nvs.Status.Node.OutOfService, handshake.OutOfService(node), renewal)
+	said := handshake.TaintAssertion(nvs.Status.Node.OutOfService, handshake.DeclaredOff(node), renewal)
 	return handshake.Protocol{}.MayRelyOn(handshake.Node{Silent: true}, said) == handshake.GuardNone ||
 		liveness.NeverHadAgent(node, nvs)
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
@@ -93,6 +94,9 @@ func (in Input) manager(d *appsv1ac.DeploymentApplyConfiguration) error {
 func (in Input) fenceSources(container *corev1ac.ContainerApplyConfiguration) error {
 	if in.Spec.Fencing == nil {
 		return nil
+	}
+	if ptr.Deref(in.Spec.Fencing.ManageOutOfServiceTaint, false) {
+		setFlag(container, "manage-out-of-service-taint", "true")
 	}
 	for i := range in.Spec.Fencing.Sources {
 		var text strings.Builder

@@ -1,0 +1,111 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package manager
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/node"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+// notReady sets the Node's condition Ready as the node controller does once a kubelet is silent.
+func (w *world) notReady(t *testing.T, name string) {
+	t.Helper()
+	n := nodeNamed(name)
+	w.changeStatus(t, n, func() {
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}
+	})
+}
+
+// nodeNow reads the Node live.
+func (w *world) nodeNow(t *testing.T, name string) *corev1.Node {
+	t.Helper()
+	n := nodeNamed(name)
+	if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(n), n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func setByHawser(n *corev1.Node) bool { return handshake.SetByHawser(handshake.OutOfService(n)) }
+
+func TestAFencedNodeIsOutOfServiceUntilItsAgentHasReportedThatNothingIsLeft(t *testing.T) {
+	w := newWorld(t)
+	c := newStepClock()
+	_, stop := w.manage(t, managerOptions{clock: c, fenceSources: powerStates(t), manageTaint: true})
+	defer stop()
+	a, intent := w.used(t, "dead")
+	w.fences(t, "dead", "off")
+	until(t, w, stateOf("dead"), "the agent contradicts the fence", fenceContradicted)
+	w.notReady(t, "dead")
+	w.fences(t, "dead", "on")
+	until(t, w, stateOf("dead"), "the record is gone", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return len(fencesOf(s)) == 0
+	})
+	a.stop()
+	w.fences(t, "dead", "off")
+	until(t, w, stateOf("dead"), "the fence is recorded", isFenced)
+	if n := w.nodeNow(t, "dead"); handshake.OutOfService(n) != nil {
+		t.Errorf("taints of node dead, whose agent is not silent for long: %s, want none", dump(n.Spec.Taints))
+	}
+	w.fallsSilent(t, c, a)
+	until(t, w, nodeNamed("dead"), "the manager sets the taint", setByHawser)
+	w.awaitEvent(t, "dead", node.EventNodeOutOfService)
+
+	w.delete(t, intent)
+	until(t, w, attachmentOf("data", "dead"), "the volume is forced away", func(va *storagev1.VolumeAttachment) bool {
+		return !exists(va) || va.DeletionTimestamp != nil
+	})
+	state := w.state(t, "dead")
+	if e := entryIn(state, "data").Evidence; e == nil || e.Type != volumesv1alpha1.EvidenceFenced {
+		t.Errorf("evidence of the detach of volume data: %s; want the fence, for the taint only follows from it", dump(e))
+	}
+	if state.Status.Node.OutOfService != nil {
+		t.Errorf("record of the taint: %s; want none, for the manager has set it", dump(state.Status.Node.OutOfService))
+	}
+
+	w.fences(t, "dead", "on")
+	w.awaitEvent(t, "dead", node.EventFenceLifted)
+	if n := w.nodeNow(t, "dead"); !setByHawser(n) {
+		t.Errorf("taints of node dead before its agent has reported: %s, want that of the manager", dump(n.Spec.Taints))
+	}
+	w.agent(t, "dead")
+	until(t, w, nodeNamed("dead"), "the manager removes the taint", func(n *corev1.Node) bool {
+		return handshake.OutOfService(n) == nil
+	})
+	w.awaitEvent(t, "dead", node.EventNodeInService)
+	if s := w.state(t, "dead"); !handshake.Settled(s) {
+		t.Errorf("state of node dead when the taint is gone: %s; want nothing left of what was forced away", dump(s))
+	}
+}
+
+func TestTheManagerChangesNoTaintThatItHasNotSet(t *testing.T) {
+	w := newWorld(t)
+	c := newStepClock()
+	_, stop := w.manage(t, managerOptions{clock: c, fenceSources: powerStates(t), manageTaint: true})
+	defer stop()
+	a, _ := w.used(t, "dead")
+	w.notReady(t, "dead")
+	w.putOutOfService(t, "dead")
+	taints := w.nodeNow(t, "dead").Spec.Taints
+	a.stop()
+	w.fences(t, "dead", "off")
+	until(t, w, stateOf("dead"), "the fence is recorded", isFenced)
+	w.fallsSilent(t, c, a)
+	w.reconcileNode(t, "dead")
+	w.agent(t, "dead")
+	until(t, w, stateOf("dead"), "the agent contradicts the fence", fenceContradicted)
+	w.reconcileNode(t, "dead")
+	if got := w.nodeNow(t, "dead").Spec.Taints; dump(got) != dump(taints) {
+		t.Errorf("taints of node dead: %s, want %s", dump(got), dump(taints))
+	}
+}
