@@ -87,7 +87,7 @@ func decide(f facts) plan {
 			mine[intent.Name] = intent
 		}
 	}
-	if f.pod != nil && index.UsesVolumes(f.pod) {
+	if f.pod != nil && index.UsesVolumes(f.pod) && !abandoned(f.pod, f.node) {
 		for i := range f.volumes {
 			f.want(&p, &f.volumes[i], mine)
 		}
@@ -98,6 +98,13 @@ func decide(f facts) plan {
 		}
 	}
 	return p
+}
+
+// abandoned reports whether the garbage collector of pods will remove the pod by force with its next round, which may be
+// 20 seconds away: it is being deleted, and its Node is not Ready and out of service. Whether its volumes may be detached
+// is for the evidence to show.
+func abandoned(pod *corev1.Pod, node *corev1.Node) bool {
+	return node != nil && !pod.DeletionTimestamp.IsZero() && !inService(node)
 }
 
 // want keeps or plans the intent of a volume that gets one. The agent attaches nothing, so it does not matter to an

@@ -106,6 +106,7 @@ func (p plan) summary() summary {
 
 func TestDecide(t *testing.T) {
 	terminating := func(w *world) { w.pod.DeletionTimestamp = ptr.To(metav1.Now()) }
+	outOfService := func(w *world) { w.node.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService}} }
 	container := func(w *world, s corev1.ContainerState) {
 		w.pod.Status.ContainerStatuses = append(w.pod.Status.ContainerStatuses, corev1.ContainerStatus{State: s})
 	}
@@ -153,6 +154,24 @@ func TestDecide(t *testing.T) {
 			terminating(w)
 			container(w, terminated)
 			container(w, running)
+		}, summary{}},
+		{"it gives up where the node is not Ready and out of service", func(w *world) {
+			stands(w)
+			terminating(w)
+			container(w, running)
+			outOfService(w)
+		}, summary{remove: 1}},
+		{"it does not where the node is Ready", func(w *world) {
+			stands(w)
+			terminating(w)
+			container(w, running)
+			outOfService(w)
+			w.node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		}, summary{}},
+		{"a pod that is not being deleted counts on any node", func(w *world) {
+			stands(w)
+			container(w, running)
+			outOfService(w)
 		}, summary{}},
 		{"it still gets intents then", func(w *world) { terminating(w); container(w, running) }, summary{create: 1}},
 		{"a container of which nothing is known runs", func(w *world) {

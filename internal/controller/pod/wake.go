@@ -27,7 +27,9 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/backoff"
 	"github.com/hawser-io/hawser/internal/controller/index"
+	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/volume"
+	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 // Register adds the controller to the manager; it fails on settings that make no sense. Switched off, it makes the
@@ -107,7 +109,8 @@ func (c *Controller) podHandler() handler.EventHandler {
 			case index.Terminated(is):
 				c.over.Store(client.ObjectKeyFromObject(is), is.UID)
 			}
-			if was.UID != is.UID || index.UsesVolumes(was) != index.UsesVolumes(is) {
+			if was.UID != is.UID || index.UsesVolumes(was) != index.UsesVolumes(is) ||
+				was.DeletionTimestamp.IsZero() != is.DeletionTimestamp.IsZero() {
 				add(is, q)
 			}
 		},
@@ -175,11 +178,14 @@ var volumeChanged = predicate.Funcs{
 	DeleteFunc: func(event.DeleteEvent) bool { return false },
 }
 
+// inService is false of a Node whose pods are abandoned once they are being deleted.
+func inService(node *corev1.Node) bool { return handshake.OutOfService(node) == nil || liveness.Ready(node) }
+
 // nodeChanged lets through what reports whether pods of the node get intents, and what resolving reads.
 var nodeChanged = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		was, is := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
-		return managed(was) != managed(is) || !maps.Equal(was.Labels, is.Labels) ||
+		return managed(was) != managed(is) || !maps.Equal(was.Labels, is.Labels) || inService(was) != inService(is) ||
 			was.DeletionTimestamp.IsZero() != is.DeletionTimestamp.IsZero()
 	},
 	DeleteFunc: func(event.DeleteEvent) bool { return false },
