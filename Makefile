@@ -223,6 +223,14 @@ else
 	hack/test-e2e.sh $(DIR)-e2e kubelet images alerts
 endif
 
+.PHONY: bench-fence
+bench-fence: control-plane ## Measure how soon a dead machine's volume is elsewhere: by a fence, and by upstream's taint and timer (root, Linux; 15 minutes).
+	@hack/setup-packages.sh --containers
+	@hack/build-control-plane.sh kubelet containerd containerd-shim-runc-v2 ctr
+	@for attach in hawser upstream; do \
+		HAWSER_TEST_E2E=$$attach HAWSER_TEST_E2E_PLAIN=1 HAWSER_TEST_E2E_DIR=$(DIR)-fence KUBEBUILDER_ASSETS="$(ASSETS)" unshare --mount \
+			go test -v -count=1 -timeout 30m -run 'Fenced|UpstreamsTimer' ./test/kubelet || exit 1; done
+
 .PHONY: test-machines
 test-machines: control-plane ## Run the agent on virtual machines that lose disks and power (root, QEMU). RUN=Power runs some of the tests, FULL=1 cuts the power at each step of the agent too.
 	@hack/setup-packages.sh --machines

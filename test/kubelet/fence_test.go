@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package kubelet
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -44,9 +45,11 @@ var remediation = schema.GroupVersionKind{
 func TestThePodsOfAFencedMachineRunElsewhereAndNothingOfTheOldMountIsLeft(t *testing.T) {
 	reportsOften(t)
 	fenced, unfenced := func() { taint(t, nodeA, outOfService) }, func() { taint(t, nodeA) }
+	move := func() (moved func(since time.Time)) { return func(time.Time) {} }
 	if os.Getenv(attachVariable) == hawser {
 		trustsFences(t)
 		fenced, unfenced = func() { fence(t, nodeA) }, func() { unfence(t, nodeA) }
+		move = movedByIntent(t)
 	}
 	v := newVolume(t, corev1.PersistentVolumeFilesystem)
 	first := v.pod(nodeA, v.write("kept"))
@@ -60,6 +63,7 @@ func TestThePodsOfAFencedMachineRunElsewhereAndNothingOfTheOldMountIsLeft(t *tes
 	}
 	second := v.pod(nodeB, v.read("kept"), v.write("KEPT"))
 	v.refused(second)
+	moved := move()
 	awaitNotReady(t, nodeA)
 	if nodes := v.attachedTo(); !slices.Equal(nodes, []string{nodeA}) {
 		t.Errorf("volume %s is attached to %v, want %s alone before it is fenced", v.handle, nodes, nodeA)
@@ -73,6 +77,7 @@ func TestThePodsOfAFencedMachineRunElsewhereAndNothingOfTheOldMountIsLeft(t *tes
 	runs(t, second)
 	report(t, "no power for %.1f s; volume elsewhere %.1f s after the proof and the end of the agent's Lease",
 		since.Sub(died).Seconds(), time.Since(since).Seconds())
+	moved(since)
 	gone(t, first)
 	report(t, "the pod of the dead node is gone %.1f s after that", time.Since(since).Seconds())
 
@@ -87,6 +92,75 @@ func TestThePodsOfAFencedMachineRunElsewhereAndNothingOfTheOldMountIsLeft(t *tes
 	}
 	remove(t, second)
 	runs(t, v.pod(nodeA, v.read("KEPT")))
+}
+
+// TestUpstreamsTimerDetachesFromADeadMachine is for the comparison: a person deletes the pod of a dead machine by force, and
+// upstream waits six minutes for an unmount.
+func TestUpstreamsTimerDetachesFromADeadMachine(t *testing.T) {
+	if os.Getenv(attachVariable) != upstream {
+		t.Skip("Hawser has no such timer by default: it waits for evidence")
+	}
+	reportsOften(t)
+	v := newVolume(t, corev1.PersistentVolumeFilesystem)
+	byForce = append(byForce, v.handle)
+	first := v.pod(nodeA, v.write("kept"))
+	runs(t, first)
+	if err := sys.Kill(system.Machine(nodeA)); err != nil {
+		t.Fatal(err)
+	}
+	if err := ledger.NoteReboot(sys.BackingDir(), nodeA); err != nil {
+		t.Fatal(err)
+	}
+	second := v.pod(nodeB, v.read("kept"))
+	v.refused(second)
+	awaitNotReady(t, nodeA)
+	if err := sys.Client.Delete(limited(t), first, client.GracePeriodSeconds(0)); err != nil {
+		t.Fatal(err)
+	}
+	since := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	if _, err := system.Await(ctx, sys, &corev1.PodList{}, client.ObjectKeyFromObject(second),
+		func(p *corev1.Pod) bool { return p != nil && isReady(p) }); err != nil {
+		dump(t)
+		t.Fatal(err)
+	}
+	report(t, "volume elsewhere %.0f s after the pod was deleted by force", time.Since(since).Seconds())
+	startMachine(t, nodeA)
+	awaitReady(t, nodeA)
+}
+
+// movedByIntent publishes a volume on node A by an intent. move has it published on node B instead.
+func movedByIntent(t *testing.T) (move func() (moved func(since time.Time))) {
+	t.Helper()
+	v := newVolume(t, corev1.PersistentVolumeFilesystem)
+	from := v.intent(nodeA)
+	return func() func(time.Time) {
+		if err := sys.Client.Delete(limited(t), from); err != nil {
+			t.Fatal(err)
+		}
+		to := &volumesv1alpha1.VolumeAttachmentIntent{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v.claim + "-moved"}, Spec: from.Spec}
+		to.Spec.NodeName = nodeB
+		create(t, to)
+		t.Cleanup(func() { v.release(to) })
+		ready := make(chan time.Time, 1)
+		ctx := limited(t)
+		go func() {
+			defer close(ready)
+			if _, err := sys.AwaitReady(ctx, namespace, to.Name); err == nil {
+				ready <- time.Now()
+			}
+		}()
+		return func(since time.Time) {
+			at, ok := <-ready
+			if !ok {
+				t.Errorf("intent %s is not Ready, want its volume on node %s", to.Name, nodeB)
+			}
+			report(t, "the volume of an intent is published elsewhere %.2f s after the proof and the end of the agent's Lease",
+				at.Sub(since).Seconds())
+		}
+	}
 }
 
 // trustsFences runs the manager with the preset's source, and has it manage the taint.

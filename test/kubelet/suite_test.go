@@ -41,6 +41,8 @@ const (
 	attachVariable = "HAWSER_TEST_E2E"
 	hawser         = "hawser"
 	upstream       = "upstream"
+	// plainVariable leaves out the race detector, for measurements.
+	plainVariable = "HAWSER_TEST_E2E_PLAIN"
 	// dirVariable names the directory of the cluster. The suite first takes down what an earlier run left there.
 	dirVariable = "HAWSER_TEST_E2E_DIR"
 )
@@ -86,7 +88,11 @@ func start(ctx context.Context, attach string) error {
 	if attach != hawser && attach != upstream {
 		return fmt.Errorf("%s is %q, neither %s nor %s", attachVariable, attach, hawser, upstream)
 	}
-	bin, err := system.BuildRace(ctx)
+	build := system.BuildRace
+	if os.Getenv(plainVariable) != "" {
+		build = system.Build
+	}
+	bin, err := build(ctx)
 	if err != nil {
 		return err
 	}
