@@ -166,6 +166,10 @@ const (
 	// ConditionFencesConsistent is False while a fence holds for the Node although the node's agent has reported since the
 	// fence was recorded. It is absent as long as nothing was ever wrong.
 	ConditionFencesConsistent = "FencesConsistent"
+
+	// ConditionDetachPossible is about a node whose agent is unreachable while volumes are attached. It is True if there
+	// is evidence on which they may be detached. The message of False names what is missing. Absent otherwise.
+	ConditionDetachPossible = "DetachPossible"
 )
 
 // Reasons of the Resolved condition.
@@ -277,4 +281,6 @@ const (
 	ReasonNodeIDChanged     = "NodeIDChanged"
 	ReasonTaintContradicted = "OutOfServiceContradicted"
 	ReasonFenceContradicted = "FenceContradicted"
+	ReasonEvidenceMissing   = "EvidenceMissing"
+	ReasonEvidenceGiven     = "EvidenceGiven"
 )

@@ -238,7 +238,7 @@ func newPlan(o *options) *cobra.Command {
 	plan := &cobra.Command{Use: "plan", Short: "Show what a change would meet; it only reads",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return fmt.Errorf("there is no plan %q, want drain or move", args[0])
+				return fmt.Errorf("there is no plan %q, want drain, fence or move", args[0])
 			}
 			return cmd.Help()
 		}}
@@ -247,7 +247,7 @@ func newPlan(o *options) *cobra.Command {
 		ValidArgsFunction: o.completeName(facts.KindNode), RunE: o.command(o.planDrain),
 	}
 	o.watchable(drain)
-	plan.AddCommand(drain, newPlanMove(o))
+	plan.AddCommand(drain, newPlanFence(o), newPlanMove(o))
 	return plan
 }
 

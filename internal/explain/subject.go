@@ -117,6 +117,7 @@ func (w *walk) nodeSubject() {
 	w.under(func() {
 		if n.State.Found {
 			w.driversGone(&n, driversOf(n.State.Value)...)
+			w.outlooks(&n)
 			w.entries(&n)
 			w.lines(&n)
 			w.fullOn(&n)

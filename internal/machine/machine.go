@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -116,6 +117,12 @@ func Compare(a, b volumesv1alpha1.MachineIdentity) Relation {
 		return relation(a.MachineID == b.MachineID)
 	}
 	return Undecidable
+}
+
+// Registered compares the machine that has registered the Node with the one whose agent reports to nvs. Another machine
+// may have its name by now, and a fence of that one proves nothing of what the first one has mounted.
+func Registered(node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState) Relation {
+	return Compare(New(node.Status.NodeInfo.SystemUUID, node.Status.NodeInfo.MachineID), nvs.Status.Machine)
 }
 
 func relation(equal bool) Relation {

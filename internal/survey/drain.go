@@ -8,6 +8,7 @@ package survey
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	storagehelpers "k8s.io/component-helpers/storage/volume"
@@ -112,10 +113,16 @@ func leaver(g Ground, e *volumesv1alpha1.NodeAttachment, l *volumesv1alpha1.Node
 		if _, ofPod := intent.Labels[volumesv1alpha1.PodUIDLabel]; !ofPod {
 			v.Fate = NeedsDelete
 			v.Why = fmt.Sprintf("intent %s/%s wants it on this node", intent.Namespace, intent.Name)
-			v.Run = append(v.Run, fmt.Sprintf("kubectl delete vai %s -n %s", intent.Name, intent.Namespace))
+			v.Run = append(v.Run, deletion(facts.Key(intent)))
 		}
 	}
 	return v
+}
+
+// deletion is the command that deletes an intent, which is named with its namespace.
+func deletion(intent string) string {
+	namespace, name, _ := strings.Cut(intent, "/")
+	return fmt.Sprintf("kubectl delete vai %s -n %s", name, namespace)
 }
 
 // hangs is why a volume would not leave, or could not be used elsewhere; empty if neither.

@@ -75,6 +75,8 @@ func (n *Node) SetConditions(nvs *volumesv1alpha1.NodeVolumeState, reports map[s
 			Message: status.Shorten(c.Message, volumesv1alpha1.MaxConditionMessageLength),
 		})
 	}
+	// The manager wrote it in the agent's stead, as it marks the agent unreachable.
+	meta.RemoveStatusCondition(&nvs.Status.Conditions, volumesv1alpha1.ConditionDetachPossible)
 	slices.SortFunc(nvs.Status.Conditions, func(x, y metav1.Condition) int { return strings.Compare(x.Type, y.Type) })
 }
 

@@ -229,7 +229,7 @@ func (w *Watcher) Of(node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState) []
 			continue
 		}
 		for _, f := range w.held[s.Name] {
-			if records(nvs, f.ref) || names(f.of, node) && sameMachine(node, nvs) {
+			if records(nvs, f.ref) || names(f.of, node) && machine.Registered(node, nvs) == machine.Same {
 				held = append(held, f.ref)
 			}
 		}
@@ -240,12 +240,21 @@ func (w *Watcher) Of(node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState) []
 	return held
 }
 
+// Names of the sources, in the order of the VolumeManager.
+func (w *Watcher) Names() []string {
+	names := make([]string, 0, len(w.Sources))
+	for _, s := range w.Sources {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
 // Holds reads the recorded fence live, and reports whether it still holds for the Node.
 func (w *Watcher) Holds(
 	ctx context.Context, ref volumesv1alpha1.FenceReference, node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState,
 ) (bool, error) {
 	i := slices.IndexFunc(w.Sources, func(s *fencing.Source) bool { return s.Name == ref.Source })
-	if i < 0 || node == nil || nvs == nil || !sameMachine(node, nvs) {
+	if i < 0 || node == nil || nvs == nil || machine.Registered(node, nvs) != machine.Same {
 		return false, nil
 	}
 	s := w.Sources[i]
@@ -266,13 +275,6 @@ func (w *Watcher) Holds(
 // names reports whether the fence is about a machine of the Node's name, or of its provider ID.
 func names(of fencing.Verdict, node *corev1.Node) bool {
 	return of.NodeName != "" && of.NodeName == node.Name || of.ProviderID != "" && of.ProviderID == node.Spec.ProviderID
-}
-
-// sameMachine reports whether the machine that has registered the Node is the one whose agent reports. Another machine
-// may have its name by now, and a fence of that one proves nothing of what the first one has mounted.
-func sameMachine(node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState) bool {
-	registered := machine.New(node.Status.NodeInfo.SystemUUID, node.Status.NodeInfo.MachineID)
-	return machine.Compare(registered, nvs.Status.Machine) == machine.Same
 }
 
 func records(nvs *volumesv1alpha1.NodeVolumeState, ref volumesv1alpha1.FenceReference) bool {

@@ -88,7 +88,7 @@ var stateChanged = predicate.Funcs{
 		return before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
 			handshake.Silent(before) != handshake.Silent(after) || left(before) != left(after) ||
 			handshake.Settled(before) != handshake.Settled(after) ||
-			before.Status.Protocol.Session != after.Status.Protocol.Session
+			before.Status.Protocol.Session != after.Status.Protocol.Session || evidenceChanged(before, after)
 	},
 }
 
@@ -143,11 +143,13 @@ type step = func(context.Context, *volumesv1alpha1.NodeVolumeState) (time.Durati
 func (c *Controller) steps(node *corev1.Node) []step {
 	switch {
 	case node == nil:
-		return []step{c.remove, c.tellDeletion, c.forgetGone, c.watchOver}
+		return []step{c.remove, c.tellDeletion, c.forgetGone, c.watchOver, c.showEvidence}
 	case !node.DeletionTimestamp.IsZero():
-		return []step{c.recordTaint, c.recordFences, c.giveWay, c.confirm, c.forgetGone, c.watchOver}
+		return []step{c.recordTaint, c.recordFences, c.giveWay, c.confirm, c.forgetGone, c.watchOver,
+			c.showEvidence}
 	}
-	return []step{c.recordTaint, c.recordFences, c.returned, c.giveWay, c.confirm, c.watchOver, c.manageTaint}
+	return []step{c.recordTaint, c.recordFences, c.returned, c.giveWay, c.confirm, c.watchOver, c.showEvidence,
+		c.manageTaint}
 }
 
 // sooner of two waits.

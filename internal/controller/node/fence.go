@@ -40,6 +40,8 @@ type Fences interface {
 	// Holds reads a recorded fence live, and reports whether it still holds for the Node.
 	Holds(ctx context.Context, ref volumesv1alpha1.FenceReference, node *corev1.Node,
 		nvs *volumesv1alpha1.NodeVolumeState) (bool, error)
+	// Names of the sources.
+	Names() []string
 	// Listen has wake called for each Node of which a fence comes to hold, or is lifted.
 	Listen(wake func(context.Context, string, workqueue.TypedRateLimitingInterface[reconcile.Request])) source.Source
 }

@@ -47,6 +47,11 @@ func (c *Controller) watchOver(ctx context.Context, cached *volumesv1alpha1.Node
 		Message: fmt.Sprintf("the agent of node %s is unreachable: its Lease %s/%s%s is not renewed",
 			nvs.Name, install.Namespace(), volumesv1alpha1.AgentLeasePrefix, nvs.Name),
 	})
+	node, err := c.node(ctx, nvs.Name)
+	if err != nil {
+		return never, err
+	}
+	c.putEvidence(nvs, node)
 	err = c.Client.Status().Update(ctx, nvs)
 	switch {
 	case apierrors.IsNotFound(err):

@@ -205,6 +205,10 @@ var ready = []Entry{
 		Way: "If the machine runs, have the program that fenced it lift the fence, or correct the source that names it. If " +
 			"it is off by now, fence it again.",
 		Run: []string{"kubectl get nvs {node} -o jsonpath='{.status.node.fences}'"}},
+	{Code: "HWS438", Reason: volumesv1alpha1.ReasonEvidenceMissing, Level: Problem, Depth: Direct, Acts: Cluster,
+		Says: "The agent of the node is silent, and nothing proves that its machine is off, so its volumes stay attached.",
+		Way:  "Bring the agent back.", Off: "node",
+		Run: []string{"kubectl hawser plan fence {node}"}},
 	{Code: "HWS499", Reason: UnknownReason, Level: Problem, Depth: Direct,
 		Says: "This version of the plugin does not know the reason. The message explains it.",
 		Way:  "Use the plugin of the version that runs in the cluster."},

@@ -27,6 +27,8 @@ var fine = []Entry{
 		Says: "All is as it should be."},
 	{Code: "HWS009", Reason: volumesv1alpha1.ReasonReleased, Level: Fine, Depth: Direct,
 		Says: "The volume, or the whole node, is not in use any more."},
+	{Code: "HWS010", Reason: volumesv1alpha1.ReasonEvidenceGiven, Level: Fine, Depth: Direct,
+		Says: "There is evidence on which volumes of an unreachable node may be detached."},
 }
 
 // resolved are the reasons of Resolved. The walk also reports them about claims and volumes of pods that upstream

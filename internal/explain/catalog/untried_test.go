@@ -55,7 +55,7 @@ var untried = map[string]string{
 	"HWS426": informs, "HWS430": works,
 	"HWS431": "the loop driver cannot release under another node ID what it mounted under the first",
 	"HWS432": health, "HWS434": beside, "HWS435": works,
-	"HWS436": works, "HWS437": fences, "HWS499": version,
+	"HWS436": works, "HWS437": fences, "HWS438": beside, "HWS499": version,
 	"HWS520": fences, "HWS521": fences, "HWS522": fences,
 	"HWS603": beside, "HWS608": works, "HWS611": beside, "HWS612": informs, "HWS628": works,
 	"HWS629": "only provisioners within Kubernetes, which are gone, let a deletion fail for good", "HWS632": informs,

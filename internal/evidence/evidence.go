@@ -1,0 +1,105 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Package evidence describes what is asserted of the machine of a node, and what that means for the volumes that are
+// attached there, for people: in a condition, and in reports of the plugin. It reads no cluster and detaches nothing.
+// What the manager detaches on is decided in internal/controller/attachment, by the same rules of the handshake.
+package evidence
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
+	"github.com/hawser-io/hawser/internal/handshake"
+	"github.com/hawser-io/hawser/internal/machine"
+)
+
+// Ground is what is known of a node.
+type Ground struct {
+	// Node is nil where there is none.
+	Node  *corev1.Node
+	State *volumesv1alpha1.NodeVolumeState
+	// Renewal identifies the last renewal of the agent's Lease, as handshake.Renewal does.
+	Renewal string
+}
+
+// Assertion is what an object asserts of the machine of a node. It is evidence once the agent is silent.
+type Assertion struct {
+	Type  volumesv1alpha1.EvidenceType    `json:"type"`
+	Fence *volumesv1alpha1.FenceReference `json:"fence,omitempty"`
+	// Text names the object, with a verb.
+	Text string `json:"text"`
+	// Since is when the manager first saw it, or when it was set.
+	Since *metav1.Time `json:"since,omitempty"`
+	// Void is why it is no evidence; empty if it is.
+	Void string `json:"void,omitempty"`
+}
+
+// Assertions about the machine, in the order in which the manager relies on them.
+func (g Ground) Assertions() []Assertion {
+	if g.Node == nil {
+		return []Assertion{{
+			Type: volumesv1alpha1.EvidenceNodeGone,
+			Text: fmt.Sprintf("node %s does not exist, which is evidence once its agent has been silent for %s",
+				g.State.Name, decision.GoneAfter),
+		}}
+	}
+	var all []Assertion
+	if taint := handshake.OutOfService(g.Node); taint != nil {
+		a := Assertion{Type: volumesv1alpha1.EvidenceOutOfServiceTaint, Since: taint.TimeAdded,
+			Text: "the Node carries the taint " + corev1.TaintNodeOutOfService}
+		a.Void = void(handshake.TaintAssertion(g.State.Status.Node.OutOfService, taint, g.Renewal))
+		all = append(all, a)
+	}
+	for i := range g.State.Status.Node.Fences {
+		r := &g.State.Status.Node.Fences[i]
+		a := Assertion{Type: volumesv1alpha1.EvidenceFenced, Fence: &r.FenceReference, Since: &r.Observed,
+			Text: fmt.Sprintf("%s of fence source %s proves %s",
+				client.ObjectKey{Namespace: r.Namespace, Name: r.Name}, r.Source, r.Proves)}
+		if a.Void = void(handshake.FenceAssertion(*r, g.Renewal)); a.Void == "" {
+			a.Void = g.Unrecognized()
+		}
+		all = append(all, a)
+	}
+	return all
+}
+
+func void(a handshake.Assertion) string {
+	switch {
+	case !a.Recorded:
+		return "the manager has not recorded it yet"
+	case a.Contradicted:
+		return "the agent has reported since"
+	}
+	return ""
+}
+
+// Unrecognized is why no fence counts for the machine of the node; empty if fences count.
+func (g Ground) Unrecognized() string {
+	switch {
+	case g.Node == nil:
+		return "the Node does not exist, so it is not known what machine a fence is about"
+	case machine.Registered(g.Node, g.State) == machine.Other:
+		return "another machine has registered the Node than the one whose agent reported"
+	case machine.Registered(g.Node, g.State) == machine.Undecidable:
+		return "the machine cannot be recognized: the Node and the agent's report have no system UUID or machine ID in common"
+	}
+	return ""
+}
+
+// Given is the first assertion that is evidence; nil where there is none.
+func (g Ground) Given() *Assertion {
+	for _, a := range g.Assertions() {
+		if a.Void == "" {
+			return &a
+		}
+	}
+	return nil
+}

@@ -1,0 +1,142 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package evidence
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+// Fate of a volume on a node whose machine is off.
+type Fate string
+
+const (
+	// Detaches means that the volume is detached once there is evidence.
+	Detaches Fate = "Detaches"
+	// Detaching means that it is detached already, or is being detached.
+	Detaching Fate = "Detaching"
+	// NeedsDelete means that an intent has to be deleted: evidence does not overrule an intent that wants the volume.
+	NeedsDelete Fate = "NeedsDelete"
+	// Stays means that no evidence about the machine has the volume detached.
+	Stays Fate = "Stays"
+)
+
+// Outlook is what happens to a volume of a node whose machine is off, and why.
+type Outlook struct {
+	Fate Fate   `json:"fate"`
+	Why  string `json:"why"`
+	// Evidence that it is detached on already; empty as long as it is not.
+	Evidence volumesv1alpha1.EvidenceType `json:"evidence,omitempty"`
+	// Since is when that began.
+	Since time.Time `json:"-"`
+	// Delete are the intents that have to be deleted, with their namespaces.
+	Delete []string `json:"delete,omitempty"`
+	// AfterPods is true if the volume is detached after the pods of its intents are deleted.
+	AfterPods bool `json:"afterPods,omitempty"`
+}
+
+// Outlook of a volume. intents are those on the node.
+func (g Ground) Outlook(volumeName string, intents []volumesv1alpha1.VolumeAttachmentIntent) Outlook {
+	n, e := handshake.NodeOf(g.State, volumeName), handshake.AttachmentOf(g.State, volumeName)
+	if e != nil && e.State == volumesv1alpha1.AttachmentDetaching {
+		return detaching(e)
+	}
+	if e != nil {
+		if _, declared := n.Declares(e.AttachmentUID); declared {
+			return Outlook{Fate: Detaches, Why: "an administrator has declared it released"}
+		}
+	}
+	switch {
+	case n.Use.Foreign:
+		return Outlook{Fate: Stays, Why: "another machine of this node name uses it, and neither a taint nor a fence is " +
+			"about that machine. Declare it released if that machine is off for good"}
+	case renamed(g.State, volumeName):
+		return Outlook{Fate: Stays, Why: "the machine goes on under another node name and uses it"}
+	case e == nil:
+		return Outlook{Fate: Stays, Why: "Hawser did not attach it. Kubernetes' own controller detaches it on the taint, and " +
+			"on no fence"}
+	}
+	return wanted(volumeName, intents)
+}
+
+func detaching(e *volumesv1alpha1.NodeAttachment) Outlook {
+	o := Outlook{Fate: Detaching, Why: "it is being detached"}
+	if e.Evidence != nil {
+		o.Evidence, o.Since = e.Evidence.Type, e.Evidence.Time.Time
+	}
+	switch {
+	case e.DetachedTime != nil:
+		o.Why, o.Since = "it is detached, and does not come back here before the agent has reported", e.DetachedTime.Time
+	case e.DetachError != "":
+		o.Fate, o.Why = Stays, "its detach fails: "+e.DetachError
+	}
+	return o
+}
+
+// renamed reports whether the manager has found that another node's agent uses what is attached here.
+func renamed(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) bool {
+	c := meta.FindStatusCondition(nvs.Status.Conditions, volumesv1alpha1.ConditionAttachmentsHealthy)
+	return c != nil && c.Reason == volumesv1alpha1.ReasonNodeRenamed && strings.Contains(c.Message, volumeName)
+}
+
+// wanted is the outlook of a volume by the intents that want it on the node.
+func wanted(volumeName string, intents []volumesv1alpha1.VolumeAttachmentIntent) Outlook {
+	o := Outlook{Fate: Detaches, Why: "no intent wants it here"}
+	var pods []string
+	var leaving []*decision.Intent
+	for i := range intents {
+		intent := &intents[i]
+		key := intent.Namespace + "/" + intent.Name
+		switch _, ofPod := intent.Labels[volumesv1alpha1.PodUIDLabel]; {
+		case intent.Status.UniqueVolumeName != volumeName:
+		case intent.DeletionTimestamp != nil:
+			leaving = append(leaving, &decision.Intent{Object: intent})
+		case ofPod:
+			pods = append(pods, key)
+		default:
+			o.Delete = append(o.Delete, key)
+		}
+	}
+	slices.Sort(o.Delete)
+	switch after, timed := decision.ForceAfter(leaving); {
+	case len(o.Delete) > 0:
+		o.Fate = NeedsDelete
+		o.Why = "intents want it here, and evidence does not overrule them: " + strings.Join(o.Delete, ", ")
+	case len(pods) > 0:
+		o.AfterPods = true
+		o.Why = "its pods have to be deleted first, which Kubernetes does on the taint and on no fence"
+	case timed:
+		o.Why = fmt.Sprintf("its intents are being deleted; their policy forces the detach after %s too", after)
+	}
+	return o
+}
+
+// Loss is what a program on the node loses if its machine is powered off now: what is not on the storage yet.
+func Loss(line *volumesv1alpha1.NodeVolume) string {
+	switch {
+	case line == nil || !line.InUse || line.Waiting:
+		return "nothing: the volume is not in use"
+	case line.PublishedBy == volumesv1alpha1.PublisherKubelet:
+		return "what its filesystem has not written yet, unless the pods mount it read-only"
+	case len(line.Publications) > 0 && line.PublicationCount == 0 && !slices.ContainsFunc(line.Publications, func(p volumesv1alpha1.Publication) bool {
+		return !p.ReadOnly
+	}):
+		return "nothing: it is published read-only"
+	case slices.ContainsFunc(line.Publications, func(p volumesv1alpha1.Publication) bool {
+		return p.Type == volumesv1alpha1.PublicationDevice
+	}):
+		return "what programs have not synced to the device yet"
+	}
+	return "what its filesystem has not written yet: it is mounted read-write"
+}

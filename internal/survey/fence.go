@@ -1,0 +1,203 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package survey
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/evidence"
+	"github.com/hawser-io/hawser/internal/explain"
+	"github.com/hawser-io/hawser/internal/explain/facts"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+// Fence is what a node's volumes would meet if its machine were powered off.
+type Fence struct {
+	Node string `json:"node"`
+	// Silent is true if the agent's Lease has ended. A live agent contradicts what is asserted of its machine.
+	Silent bool `json:"silent"`
+	// LastRenewal of the agent's Lease, by the clock of the API server; absent where there is no Lease.
+	LastRenewal *metav1.Time `json:"lastRenewal,omitempty"`
+	// Unrecognized is why no fence counts for the machine; empty if fences count.
+	Unrecognized string `json:"unrecognized,omitempty"`
+	// Sources are the names of the fence sources in the VolumeManager.
+	Sources []string `json:"sources"`
+	// SourcesReady is the condition FenceSourcesReady of the VolumeManager; absent without sources.
+	SourcesReady *metav1.Condition `json:"sourcesReady,omitempty"`
+	// Assertions are made of the machine now.
+	Assertions []evidence.Assertion `json:"assertions"`
+	Volumes    []Fenced             `json:"volumes"`
+	// Unread is what could not be read, and is missing here.
+	Unread []string `json:"unread,omitempty"`
+}
+
+// Fenced is one volume of the node.
+type Fenced struct {
+	Volume           string `json:"volume"`
+	PersistentVolume string `json:"persistentVolume,omitempty"`
+	// Claim is the one that the PersistentVolume belongs to, with its namespace.
+	Claim string `json:"claim,omitempty"`
+	evidence.Outlook
+	// On is the evidence on which it can be detached.
+	On []volumesv1alpha1.EvidenceType `json:"on,omitempty"`
+	// Pods on the node that use it, with their namespaces.
+	Pods []string `json:"pods,omitempty"`
+	// Lost is what is lost of its data.
+	Lost string `json:"lost"`
+	// Unprotected is true if the detach does not cut the machine's access to the volume.
+	Unprotected bool `json:"unprotected,omitempty"`
+	// Next are the intents and pods that wait for the volume on other nodes.
+	Next []string `json:"next,omitempty"`
+	Run  []string `json:"run,omitempty"`
+}
+
+// Staying counts the volumes that neither a taint nor a fence has detached.
+func (f *Fence) Staying() int { return f.count(evidence.Stays) }
+
+// Leaving counts the volumes that are detached as soon as there is evidence.
+func (f *Fence) Leaving() int { return f.count(evidence.Detaches) }
+
+func (f *Fence) count(fate evidence.Fate) int {
+	n := 0
+	for i := range f.Volumes {
+		if f.Volumes[i].Fate == fate {
+			n++
+		}
+	}
+	return n
+}
+
+// PlanFence explains for each volume of a node what a fence or the out-of-service taint would do to it, those that stay
+// first.
+func PlanFence(r *facts.Fencing) Fence {
+	n, _ := r.NodeOf(r.Subject.Name)
+	g := explain.Evidence(&n)
+	f := Fence{Node: n.Name, Unrecognized: g.Unrecognized(), Assertions: g.Assertions(), Volumes: []Fenced{},
+		Sources: explain.FenceSources(r.Facts)}
+	if f.Assertions == nil {
+		f.Assertions = []evidence.Assertion{}
+	}
+	if r.Manager.Found {
+		f.SourcesReady = meta.FindStatusCondition(r.Manager.Value.Status.Conditions,
+			volumesv1alpha1.ConditionFenceSourcesReady)
+	}
+	f.Silent = explain.Silent(r.Facts, &n)
+	if n.Lease.Found {
+		renewed := metav1.NewTime(explain.Renewal(n.Lease.Value).UTC().Truncate(time.Second))
+		f.LastRenewal = &renewed
+	}
+	for i := range g.State.Spec.Attachments {
+		f.add(r, g, g.State.Spec.Attachments[i].VolumeName)
+	}
+	for i := range g.State.Status.Volumes {
+		if l := &g.State.Status.Volumes[i]; l.InUse {
+			f.add(r, g, l.VolumeName)
+		}
+	}
+	order := []evidence.Fate{evidence.Stays, evidence.NeedsDelete, evidence.Detaches, evidence.Detaching}
+	slices.SortStableFunc(f.Volumes, func(a, b Fenced) int {
+		return slices.Index(order, a.Fate) - slices.Index(order, b.Fate)
+	})
+	for what, err := range map[string]error{"pods on the node": r.Pods.Err, "pods that wait": r.Pending.Err,
+		"intents on the node": r.NodeIntents.Err, "intents on other nodes": r.Elsewhere.Err} {
+		if err != nil {
+			f.Unread = append(f.Unread, fmt.Sprintf("%s: %s", what, err))
+		}
+	}
+	slices.Sort(f.Unread)
+	return f
+}
+
+// add a volume, once.
+func (f *Fence) add(r *facts.Fencing, g evidence.Ground, volumeName string) {
+	if slices.ContainsFunc(f.Volumes, func(v Fenced) bool { return v.Volume == volumeName }) {
+		return
+	}
+	v := Fenced{Volume: volumeName, PersistentVolume: facts.PersistentName(g.State, volumeName),
+		Outlook: g.Outlook(volumeName, r.NodeIntents.Items)}
+	v.Claim = facts.ClaimName(r.Volumes[v.PersistentVolume])
+	if v.Claim == "" {
+		v.Claim = r.ClaimOf(g.State, volumeName)
+	}
+	v.Lost = evidence.Loss(handshake.VolumeOf(g.State, volumeName))
+	v.Pods = podsOf(r.Pods.Items, volumeName, v.Claim, r.NodeIntents.Items)
+	v.Next = nextOf(r, &v)
+	if v.Fate == evidence.Detaches || v.Fate == evidence.NeedsDelete {
+		v.On = f.counts()
+		driver := r.Drivers[handshake.AttachmentOf(g.State, volumeName).Driver]
+		v.Unprotected = driver == nil || driver.Annotations[volumesv1alpha1.CutsAccessAnnotation] != "true"
+	}
+	for _, intent := range v.Delete {
+		v.Run = append(v.Run, deletion(intent))
+	}
+	f.Volumes = append(f.Volumes, v)
+}
+
+// counts is what would count as evidence.
+func (f *Fence) counts() []volumesv1alpha1.EvidenceType {
+	if len(f.Assertions) > 0 && f.Assertions[0].Type == volumesv1alpha1.EvidenceNodeGone {
+		return []volumesv1alpha1.EvidenceType{volumesv1alpha1.EvidenceNodeGone}
+	}
+	on := []volumesv1alpha1.EvidenceType{volumesv1alpha1.EvidenceOutOfServiceTaint}
+	if len(f.Sources) > 0 && f.Unrecognized == "" {
+		on = append(on, volumesv1alpha1.EvidenceFenced)
+	}
+	return on
+}
+
+// podsOf are the pods that use a volume: by its claim, or by one of its intents.
+func podsOf(
+	pods []corev1.Pod, volumeName, claim string, intents []volumesv1alpha1.VolumeAttachmentIntent,
+) []string {
+	var names []string
+	for i := range pods {
+		pod := &pods[i]
+		if !usesClaim(pod, claim) && !slices.ContainsFunc(intents, func(i volumesv1alpha1.VolumeAttachmentIntent) bool {
+			return i.Status.UniqueVolumeName == volumeName && facts.Uses(pod, &i)
+		}) {
+			continue
+		}
+		names = append(names, facts.Key(pod))
+	}
+	slices.Sort(names)
+	return names
+}
+
+func usesClaim(pod *corev1.Pod, claim string) bool {
+	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+		name, ok := facts.ClaimOf(pod, &v)
+		return ok && pod.Namespace+"/"+name == claim
+	})
+}
+
+// nextOf are the users that wait for the volume on other nodes, or for a node.
+func nextOf(r *facts.Fencing, v *Fenced) []string {
+	var next []string
+	for i := range r.Elsewhere.Items {
+		intent := &r.Elsewhere.Items[i]
+		if intent.Status.VolumeName == v.PersistentVolume && intent.DeletionTimestamp == nil {
+			next = append(next, "intent "+facts.Key(intent)+" on node "+intent.Spec.NodeName)
+		}
+	}
+	for i := range r.Pending.Items {
+		switch pod := &r.Pending.Items[i]; {
+		case pod.Spec.NodeName == r.Subject.Name || pod.DeletionTimestamp != nil || !usesClaim(pod, v.Claim):
+		case pod.Spec.NodeName == "":
+			next = append(next, "pod "+facts.Key(pod)+", which has no node yet")
+		default:
+			next = append(next, "pod "+facts.Key(pod)+" on node "+pod.Spec.NodeName)
+		}
+	}
+	slices.Sort(next)
+	return next
+}
