@@ -79,6 +79,11 @@ func readFixture(t *testing.T, path string, now time.Time) fixture {
 			before, err := time.ParseDuration(d)
 			return now.Add(-before).UTC().Format("2006-01-02T15:04:05.000000Z"), err
 		},
+		// renewal is what identifies a Lease's renewTime of {{micro}}, after its UID.
+		"renewal": func(d string) (string, error) {
+			before, err := time.ParseDuration(d)
+			return now.Add(-before).UTC().Truncate(time.Microsecond).Format(time.RFC3339Nano), err
+		},
 		"lock":         func() string { return exclusive.Key("kubernetes.io/csi/disk.example.com^handle-1").Name },
 		"attachment":   func(node string) string { return volume.AttachmentName("disk.example.com", "handle-1", node) },
 		"attachmentOf": func(handle, node string) string { return volume.AttachmentName("disk.example.com", handle, node) },

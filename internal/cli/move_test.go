@@ -368,6 +368,7 @@ var newCommands = map[string][]string{
 	"move --yes": append(moveToB, "--yes"),
 	"drain":      {"drain", "node-a", "--to", "node-b"},
 	"plan drain": {"plan", "drain", "node-a"},
+	"plan fence": {"plan", "fence", "node-a"},
 	"why":        {"why", "pvc", "data", "-n", "shop", "--watch"},
 	"top":        {"top", "--watch"},
 }

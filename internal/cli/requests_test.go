@@ -125,7 +125,7 @@ func listLen(list client.ObjectList) int {
 var measured = []string{
 	"why pvc data -n shop", "why pv pv-1", "why intent data-on-node-a -n shop", "why node node-a",
 	"tree pv pv-1", "tree node node-a", "top", "top node-a", "orphans", "orphans node-a", "history pv-1",
-	"plan drain node-a", "plan move data --to node-b -n shop", "move data --to node-b -n shop",
+	"plan drain node-a", "plan fence node-a", "plan move data --to node-b -n shop", "move data --to node-b -n shop",
 	"drain node-a --to node-b", "drain node-a --delete-intents",
 }
 

@@ -62,6 +62,9 @@ func TestSurveysOnARealAPIServer(t *testing.T) {
 		{"history pv-1 -o name", Fine, []string{"persistentvolume/pv-1\n"}},
 		{"orphans --template={{.wrong.wrong.}}", Failed, []string{"template"}},
 		{"orphans --template={{.kind}}", Findings, []string{"Orphans"}},
+		{"plan fence node-b", Findings, []string{"2 volumes on node node-b", "Stays"}},
+		{"plan fence node-b -o json", Findings, []string{`"kind": "FencePlan"`, `"fate": "Stays"`}},
+		{"plan fence wrong", Failed, []string{"there is no Node wrong"}},
 		{"plan drain wrong -o json", Failed, []string{"there is no Node wrong"}},
 	} {
 		stdout, stderr, exit := run(t, config, strings.Fields(tt.args)...)
@@ -194,7 +197,13 @@ func TestClaimsAreNamedBesideTheirVolumes(t *testing.T) {
 		"top":        func(b *bytes.Buffer) { o.writeUses(b, survey.Top(states, volumes)) },
 		"orphans":    func(b *bytes.Buffer) { writeOrphans(b, survey.Orphans(states, volumes)) },
 		"plan drain": func(b *bytes.Buffer) { o.writeDrainPlan(b, &drain) },
-		"drain":      func(b *bytes.Buffer) { o.writePlan(b, leaving) },
+		"plan fence": func(b *bytes.Buffer) {
+			f := survey.PlanFence(&facts.Fencing{Volumes: volumes, Facts: &facts.Facts{
+				Subject: facts.Ref{Kind: facts.KindNode, Name: "node-a"}, Nodes: []facts.Node{{Name: "node-a",
+					State: facts.Object[*volumesv1alpha1.NodeVolumeState]{Value: &s, Found: true}}}}})
+			o.writeFencePlan(b, &f)
+		},
+		"drain": func(b *bytes.Buffer) { o.writePlan(b, leaving) },
 		"declare-released": func(b *bytes.Buffer) {
 			b.WriteString(strings.Join(findAttachment(&facts.Facts{Persistent: volumes}, &s, "va-1"), "\n"))
 		},

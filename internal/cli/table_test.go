@@ -13,6 +13,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/evidence"
 	"github.com/hawser-io/hawser/internal/explain/facts"
 	"github.com/hawser-io/hawser/internal/explain/tree"
 	"github.com/hawser-io/hawser/internal/relocate"
@@ -27,6 +28,10 @@ func TestAnErrorOfSeveralLinesStaysInItsPlace(t *testing.T) {
 		"plan drain": func(b *bytes.Buffer) {
 			hangs := survey.Leaver{Fate: survey.Hangs, Volume: "handle-1", Why: driverError}
 			o.writeDrainPlan(b, &survey.Drain{Node: "node-b", Volumes: []survey.Leaver{hangs}})
+		},
+		"plan fence": func(b *bytes.Buffer) {
+			o.writeFenced(b, &survey.Fenced{Volume: "handle-1", Outlook: evidence.Outlook{Fate: evidence.Stays,
+				Why: driverError}})
 		},
 		"plan move": func(b *bytes.Buffer) {
 			o.writeChecks(b, "", []relocate.Check{{About: "volume", Text: driverError}})

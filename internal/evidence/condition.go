@@ -90,7 +90,7 @@ func (g Ground) Missing(sources []string) string {
 	}
 	text += ", or have it fenced. Configured fence sources: " + strings.Join(sources, ", ")
 	if why := g.Unrecognized(); why != "" {
-		text += ", which do not count: " + why
+		text += ". Their fences do not count: " + why
 	}
 	return text
 }

@@ -67,7 +67,7 @@ func (w *walk) outlooks(n *facts.Node) {
 			text += o.Why
 		case given == nil:
 			waits = true
-			text += "there is no evidence that the machine is off. With evidence it is detached: " + o.Why
+			text += "nothing proves that the machine is off (" + o.Why + ")"
 		default:
 			state = Waits
 			text = w.named(n.State.Value, e.VolumeName) + " is to be detached on evidence " + string(given.Type) + " (" +

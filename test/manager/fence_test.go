@@ -6,10 +6,13 @@ SPDX-License-Identifier: Apache-2.0
 package manager
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -199,4 +202,49 @@ func TestAFenceThatIsLiftedWhileNoManagerRunsForcesNothingAfterwards(t *testing.
 	w.delete(t, intent)
 	w.fallsSilent(t, c, a)
 	w.stillThere(t, "data", "dead")
+}
+
+func detachPossible(s *volumesv1alpha1.NodeVolumeState) *metav1.Condition {
+	return meta.FindStatusCondition(s.Status.Conditions, volumesv1alpha1.ConditionDetachPossible)
+}
+
+func TestADeadNodeShowsWhatIsMissingForADetachUntilItsAgentReports(t *testing.T) {
+	w := newWorld(t)
+	c := newStepClock()
+	_, stop := w.manage(t, managerOptions{clock: c, fenceSources: powerStates(t)})
+	defer stop()
+	a, _ := w.used(t, "dead")
+	if got := detachPossible(w.state(t, "dead")); got != nil {
+		t.Errorf("condition of a node whose agent reports: %s; want none", dump(got))
+	}
+	w.fallsSilent(t, c, a)
+	missing := until(t, w, stateOf("dead"), "evidence is missing", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		got := detachPossible(s)
+		return got != nil && got.Status == metav1.ConditionFalse && got.Reason == volumesv1alpha1.ReasonEvidenceMissing
+	})
+	if got := detachPossible(missing); !strings.Contains(got.Message, "power") ||
+		!strings.Contains(got.Message, "unreachable since 20") {
+		t.Errorf("condition %s; want the source power in it, and since when the agent is unreachable", dump(got))
+	}
+	c.advance(time.Hour)
+	w.reconcileNode(t, "dead")
+	if later := w.state(t, "dead"); dump(detachPossible(later)) != dump(detachPossible(missing)) {
+		t.Errorf("condition an hour later: %s; want it as it was: %s", dump(detachPossible(later)),
+			dump(detachPossible(missing)))
+	}
+	w.fences(t, "dead", "off")
+	until(t, w, stateOf("dead"), "the fence is the evidence", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		got := detachPossible(s)
+		return got != nil && got.Status == metav1.ConditionTrue && got.Reason == volumesv1alpha1.ReasonEvidenceGiven &&
+			strings.Contains(got.Message, "default/power-of-dead")
+	})
+	w.fences(t, "dead", "on")
+	until(t, w, stateOf("dead"), "evidence is missing again", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		got := detachPossible(s)
+		return got != nil && got.Reason == volumesv1alpha1.ReasonEvidenceMissing
+	})
+	w.agent(t, "dead")
+	until(t, w, stateOf("dead"), "nothing is missing any more", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return !unreachable(s) && detachPossible(s) == nil
+	})
 }

@@ -1,0 +1,144 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package cli
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hawser-io/hawser/internal/explain/facts"
+	"github.com/hawser-io/hawser/internal/survey"
+)
+
+// attachedOnA is the entry of the fixture's volume, which is mounted read-write on the node that it is attached to.
+const attachedOnA = `spec:
+  attachments:
+  - volumeName: kubernetes.io/csi/disk.example.com^handle-1
+    attachmentName: va-name
+    attachmentUID: va-1
+    state: Attached
+    driver: disk.example.com
+    volumeHandle: handle-1
+    persistentVolumeName: pv-1
+`
+
+const mountedOnA = `  volumes:
+  - volumeName: kubernetes.io/csi/disk.example.com^handle-1
+    attachmentUID: va-1
+    inUse: true
+    publications: [{path: /p, type: Mount, intent: {namespace: shop, name: data-on-node-a, uid: u}}]
+`
+
+// hashOfFirst is the system UUID 11111111-2222-4333-8444-555555555555 as an agent reports it.
+const hashOfFirst = "66749e1812728bdf"
+
+const oneSource = `
+apiVersion: volumes.hawser.io/v1alpha1
+kind: VolumeManager
+metadata: {name: cluster}
+spec:
+  fencing:
+    sources: [{name: metal3, version: v1, resource: hosts, nodeName: "''", holds: "false", proves: PowerOff}]
+status:
+  conditions: [{type: FenceSourcesReady, status: "False", reason: FenceSourceForbidden, message: may not list hosts}]`
+
+const wantedOnB = `
+apiVersion: volumes.hawser.io/v1alpha1
+kind: VolumeAttachmentIntent
+metadata: {namespace: shop, name: data-on-node-b}
+spec: {nodeName: node-b, volume: {persistentVolumeClaim: {claimName: data}}}
+status: {volumeName: pv-1, uniqueVolumeName: "kubernetes.io/csi/disk.example.com^handle-1"}`
+
+const waitingPod = `
+apiVersion: v1
+kind: Pod
+metadata: {namespace: shop, name: waiting}
+spec:
+  containers: [{name: web, image: web}]
+  volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]
+status: {phase: Pending}`
+
+// onA is a change of the fixture: the volume is attached to node-a and mounted there.
+var onA = []string{"metadata: {name: node-a}\nstatus:\n  agentVersion: v0.1.0\n",
+	"metadata: {name: node-a}\n" + attachedOnA + "status:\n  agentVersion: v0.1.0\n" + mountedOnA}
+
+func TestAPlanOfAFenceShowsWhatHappensToEachVolume(t *testing.T) {
+	for name, tt := range map[string]struct {
+		changes []string
+		want    []string
+		not     []string
+		staying int
+	}{
+		"an intent wants it": {nil, []string{"NeedsDelete", "shop/data-on-node-a",
+			"kubectl delete vai data-on-node-a -n shop", "mounted read-write", "OutOfServiceTaint",
+			"No fence source is configured", "not known to be silent", "power the machine off first",
+			"does not cut the access"}, []string{"Fenced"}, 0},
+		"its intent is another volume's": {[]string{"  volumeName: pv-1\n  uniqueVolumeName: kubernetes.io/csi/disk.example",
+			"  volumeName: pv-1\n  uniqueVolumeName: kubernetes.io/csi/other"}, []string{"Detaches", "no intent wants it"},
+			nil, 0},
+		"a pod uses it, others wait": {[]string{"", podUsing("web"), "", wantedOnB, "", waitingPod}, []string{
+			"used by", "shop/web", "intent shop/data-on-node-b on node node-b", "pod shop/waiting, which has no node yet"},
+			nil, 0},
+		"a source, and no machine": {[]string{"", oneSource}, []string{"Fence sources: metal3. Not all can be used",
+			"may not list hosts", "No fence counts: the machine cannot be recognized"}, []string{"Fenced"}, 0},
+		"the driver cuts the access": {[]string{"metadata: {name: disk.example.com}",
+			"metadata: {name: disk.example.com, annotations: {volumes.hawser.io/unpublish-cuts-access: \"true\"}}"}, nil,
+			[]string{"does not cut"}, 0},
+		"another machine uses it": {[]string{"    inUse: true\n", "    inUse: true\n    machine: {systemUUID: other}\n"},
+			[]string{"Stays", "another machine"}, nil, 1},
+		"the agent is silent": {[]string{"holderIdentity: node-a, leaseDurationSeconds: 40",
+			"holderIdentity: node-a, leaseDurationSeconds: -60"}, []string{"The agent is silent"},
+			[]string{"power the machine off first"}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := fencePlan(t, tt.changes...)
+			var b bytes.Buffer
+			(&options{}).writeFencePlan(&b, &f)
+			for _, want := range tt.want {
+				if !strings.Contains(b.String(), want) {
+					t.Errorf("the plan has no %q:\n%s", want, &b)
+				}
+			}
+			for _, not := range tt.not {
+				if strings.Contains(b.String(), not) {
+					t.Errorf("the plan has %q:\n%s", not, &b)
+				}
+			}
+			if f.Staying() != tt.staying {
+				t.Errorf("%d volumes stay, want %d:\n%s", f.Staying(), tt.staying, &b)
+			}
+		})
+	}
+}
+
+func podUsing(name string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(waitingPod, "name: waiting", "name: "+name),
+		"spec:\n", "spec:\n  nodeName: node-a\n")
+}
+
+func fencePlan(t *testing.T, changes ...string) survey.Fence {
+	t.Helper()
+	g := &facts.Gatherer{Reader: newFakeReader(t, world(t, append(onA, changes...)...)), System: "hawser-system",
+		Now: time.Now}
+	r, err := g.Fence(t.Context(), "node-a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return survey.PlanFence(r)
+}
+
+func TestAFenceCountsInAPlanOnlyIfTheMachineIsRecognized(t *testing.T) {
+	registers := []string{"metadata: {name: node-a, labels: {kubernetes.io/hostname: node-a, zone: east}}\nstatus:\n",
+		"metadata: {name: node-a, labels: {kubernetes.io/hostname: node-a, zone: east}}\nstatus:\n" +
+			"  nodeInfo: {systemUUID: 11111111-2222-4333-8444-555555555555}\n"}
+	reports := []string{mountedOnA, mountedOnA + "  machine: {systemUUID: " + hashOfFirst + "}\n"}
+	f := fencePlan(t, append(append(registers, reports...), "", oneSource)...)
+	if got := f.Volumes[0].On; f.Unrecognized != "" || len(got) != 2 {
+		t.Errorf("volumes are detached on %v (%q), want the taint and a fence", got, f.Unrecognized)
+	}
+}
