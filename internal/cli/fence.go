@@ -50,8 +50,8 @@ func (o *options) planFence(ctx context.Context, g *facts.Gatherer, args []strin
 }
 
 func (o *options) writeFencePlan(w io.Writer, f *survey.Fence) {
-	_, _ = fmt.Fprintf(w, "%s on node %s: %d would be detached on evidence, %d would stay whatever proves that the "+
-		"machine is off.\n", plural(len(f.Volumes), "volume"), f.Node, f.Leaving(), f.Staying())
+	_, _ = fmt.Fprintf(w, "%s on node %s. With evidence that the machine is off: %d detached, %d after an intent is "+
+		"deleted, %d would stay.\n", plural(len(f.Volumes), "volume"), f.Node, f.Leaving(), f.Kept(), f.Staying())
 	for _, line := range []string{agentOf(f), recognized(f), sourcesOf(f)} {
 		_, _ = fmt.Fprintln(w, line)
 	}
@@ -60,6 +60,9 @@ func (o *options) writeFencePlan(w io.Writer, f *survey.Fence) {
 	}
 	for _, u := range f.Unread {
 		_, _ = fmt.Fprintf(w, "Not read: %s.\n", cell(u))
+	}
+	if len(f.Volumes) > 0 {
+		_, _ = fmt.Fprintln(w)
 	}
 	for i := range f.Volumes {
 		o.writeFenced(w, &f.Volumes[i])
@@ -74,8 +77,8 @@ func agentOf(f *survey.Fence) string {
 	if f.Silent {
 		return "The agent is silent: it " + renewed + "."
 	}
-	return "The agent is not known to be silent: it " + renewed + ". While it renews it, nothing is detached, and a taint " +
-		"or fence is void for good once the agent has contradicted it. So power the machine off first."
+	return "The agent is not known to be silent: it " + renewed + ". While it renews it, nothing is detached, and a " +
+		"taint or fence is void once the agent has contradicted it. So power the machine off first."
 }
 
 func recognized(f *survey.Fence) string {

@@ -89,6 +89,7 @@ var ofStates = map[string]Severity{
 	catalog.Forbidden: "", volumesv1alpha1.ReasonVolumesFailing: "", volumesv1alpha1.ReasonDriversMissing: "",
 	catalog.ManagerSilent: "", catalog.NodeNotReady: "", catalog.KubeletSilent: "",
 	volumesv1alpha1.ReasonNodeNotFound: "", volumesv1alpha1.ReasonAgentUnreachable: "", catalog.UnknownReason: "",
+	volumesv1alpha1.ReasonEvidenceMissing: "",
 }
 
 // nodeStates finds what the agents report, and agents that do not.

@@ -64,8 +64,8 @@ func (g Ground) Outlook(volumeName string, intents []volumesv1alpha1.VolumeAttac
 	case renamed(g.State, volumeName):
 		return Outlook{Fate: Stays, Why: "the machine goes on under another node name and uses it"}
 	case e == nil:
-		return Outlook{Fate: Stays, Why: "Hawser did not attach it. Kubernetes' own controller detaches it on the taint, and " +
-			"on no fence"}
+		return Outlook{Fate: Stays, Why: "Hawser did not attach it. Kubernetes' own controller detaches it on the taint, " +
+			"and on no fence"}
 	}
 	return wanted(volumeName, intents)
 }
@@ -122,6 +122,12 @@ func wanted(volumeName string, intents []volumesv1alpha1.VolumeAttachmentIntent)
 	return o
 }
 
+// readOnly reports whether every publication is. Where not all are listed, some may not be.
+func readOnly(line *volumesv1alpha1.NodeVolume) bool {
+	return len(line.Publications) > 0 && line.PublicationCount == 0 &&
+		!slices.ContainsFunc(line.Publications, func(p volumesv1alpha1.Publication) bool { return !p.ReadOnly })
+}
+
 // Loss is what a program on the node loses if its machine is powered off now: what is not on the storage yet.
 func Loss(line *volumesv1alpha1.NodeVolume) string {
 	switch {
@@ -129,9 +135,7 @@ func Loss(line *volumesv1alpha1.NodeVolume) string {
 		return "nothing: the volume is not in use"
 	case line.PublishedBy == volumesv1alpha1.PublisherKubelet:
 		return "what its filesystem has not written yet, unless the pods mount it read-only"
-	case len(line.Publications) > 0 && line.PublicationCount == 0 && !slices.ContainsFunc(line.Publications, func(p volumesv1alpha1.Publication) bool {
-		return !p.ReadOnly
-	}):
+	case readOnly(line):
 		return "nothing: it is published read-only"
 	case slices.ContainsFunc(line.Publications, func(p volumesv1alpha1.Publication) bool {
 		return p.Type == volumesv1alpha1.PublicationDevice

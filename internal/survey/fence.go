@@ -67,6 +67,9 @@ func (f *Fence) Staying() int { return f.count(evidence.Stays) }
 // Leaving counts the volumes that are detached as soon as there is evidence.
 func (f *Fence) Leaving() int { return f.count(evidence.Detaches) }
 
+// Kept counts the volumes that an intent keeps on the node.
+func (f *Fence) Kept() int { return f.count(evidence.NeedsDelete) }
+
 func (f *Fence) count(fate evidence.Fate) int {
 	n := 0
 	for i := range f.Volumes {

@@ -66,6 +66,25 @@ func TestAUseOfAnotherMachineKeepsTheNodeFromBeingReleased(t *testing.T) {
 	}
 }
 
+func TestAReportTakesBackWhatTheManagerWroteOfASilentAgent(t *testing.T) {
+	nvs := &volumesv1alpha1.NodeVolumeState{}
+	nvs.Status.Conditions = []metav1.Condition{
+		{Type: volumesv1alpha1.ConditionReady, Reason: volumesv1alpha1.ReasonAgentUnreachable},
+		{Type: volumesv1alpha1.ConditionDetachPossible, Reason: volumesv1alpha1.ReasonEvidenceMissing},
+		{Type: volumesv1alpha1.ConditionTaintConsistent, Reason: volumesv1alpha1.ReasonTaintContradicted},
+	}
+	nodeOf(thisMachine).Render(nvs, nil)
+	if c := condition(nvs, volumesv1alpha1.ConditionDetachPossible); c.Type != "" {
+		t.Errorf("condition DetachPossible of an agent that reports is %+v, want none", c)
+	}
+	if c := condition(nvs, volumesv1alpha1.ConditionReady); c.Reason == volumesv1alpha1.ReasonAgentUnreachable {
+		t.Errorf("condition Ready of an agent that reports is %+v, want another reason", c)
+	}
+	if c := condition(nvs, volumesv1alpha1.ConditionTaintConsistent); c.Type == "" {
+		t.Error("condition TaintConsistent is gone, want it as the manager wrote it")
+	}
+}
+
 func TestAConditionAboutAnotherMachineChangesOnce(t *testing.T) {
 	n, nvs := nodeOf(thisMachine), usedByOther()
 	n.Render(nvs, nil)

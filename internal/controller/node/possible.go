@@ -20,8 +20,8 @@ import (
 )
 
 // showEvidence keeps the condition DetachPossible: on what volumes of a node may be detached whose agent is
-// unreachable, or what is missing for that. It is for people, so what the cache shows is enough. The mark that the agent
-// is unreachable and the agent's next report change it in their own writes, so it rarely costs one.
+// unreachable, or what is missing for that. It is for people, so what the cache shows is enough. The mark that the
+// agent is unreachable and the agent's next report change it in their own writes, so it rarely costs one.
 func (c *Controller) showEvidence(
 	ctx context.Context, cached *volumesv1alpha1.NodeVolumeState,
 ) (time.Duration, error) {

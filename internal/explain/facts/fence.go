@@ -15,8 +15,8 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// fewIntents is for how many volumes of a node the intents are read volume by volume. Of more than these the list of all
-// is read.
+// fewIntents is for how many volumes of a node the intents are read volume by volume. Of more than these the list of
+// all is read.
 const fewIntents = 8
 
 // Fencing is what concerns a node whose machine is to be powered off.
