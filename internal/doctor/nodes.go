@@ -21,10 +21,10 @@ import (
 
 func ready(node *corev1.Node) bool { return explain.NodeReady(node).Status == corev1.ConditionTrue }
 
-// taintedNodes finds nodes that run and are declared to be off.
+// taintedNodes finds nodes that run and are declared to be off. The manager removes its own taint.
 func taintedNodes(x *examination) {
 	for _, node := range x.c.Nodes.Items {
-		taint := handshake.OutOfService(node)
+		taint := handshake.DeclaredOff(node)
 		if taint == nil || !ready(node) || x.once[volumesv1alpha1.ReasonTaintContradicted+" "+node.Name] {
 			continue
 		}

@@ -52,7 +52,7 @@ func (g Ground) Assertions() []Assertion {
 		}}
 	}
 	var all []Assertion
-	if taint := handshake.OutOfService(g.Node); taint != nil {
+	if taint := handshake.DeclaredOff(g.Node); taint != nil {
 		a := Assertion{Type: volumesv1alpha1.EvidenceOutOfServiceTaint, Since: taint.TimeAdded,
 			Text: "the Node carries the taint " + corev1.TaintNodeOutOfService}
 		a.Void = void(handshake.TaintAssertion(g.State.Status.Node.OutOfService, taint, g.Renewal))

@@ -58,7 +58,8 @@ func (w *nodes) nodeLink(n *facts.Node) {
 	}
 	if handshake.OutOfService(node) != nil {
 		text += ", out of service"
-		if !contradicted(n) { // the node state has another finding about it
+		// The node state has another finding about one that is contradicted, and the manager removes its own.
+		if !contradicted(n) && handshake.DeclaredOff(node) != nil {
 			w.find(about{object: ref, reason: catalog.OutOfService})
 		}
 	}
