@@ -11,5 +11,5 @@ import "embed"
 // Manifests are the files of config/standalone and of its components. The operator applies what they contain, so that
 // there is one source for both ways to install.
 //
-//go:embed admission agent csidriver draining foreign-namespace forget-gone-nodes manager monitoring namespace networkpolicy rbac replace standalone
+//go:embed admission agent csidriver draining foreign-namespace forget-gone-nodes manager monitoring namespace networkpolicy node-writes rbac replace standalone
 var Manifests embed.FS

@@ -77,7 +77,7 @@ func testInstallation(t *testing.T, namespace, prefix string) {
 	t.Run("the API server accepts config/volumemanager", in.testVolumeManagers)
 	t.Run("roles allow no more than each program needs", in.testRoles)
 	t.Run("the manager creates neither workloads nor policies", in.testManagerCreates)
-	t.Run("the manager changes only volumesAttached of a Node, in Replace", in.testManagerNodes)
+	t.Run("the manager changes only volumesAttached, labels of sets and its taint of a Node", in.testManagerNodes)
 	t.Run("the manager changes only a claim's finalizer, node and size on it", in.testManagerClaims)
 	t.Run("the manager changes no intent's spec", in.testManagerIntents)
 	t.Run("the manager changes nothing that an agent reported", in.testManagerNodeStates)

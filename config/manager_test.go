@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package config_test
 
 import (
+	"context"
 	"testing"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -68,10 +69,11 @@ func (in installation) testManagerCreates(t *testing.T) {
 	expectForbidden(t, patched(t, manager, policy, `{"spec":{"failurePolicy":"Ignore"}}`))
 }
 
-// testManagerNodes tries what the manager may change of a Node: nothing without the component of mode Replace, then
-// only what the policy allows, whatever its roles are.
+// testManagerNodes tries what the manager may change of a Node: nothing without the components of mode Replace and of
+// writes of Nodes, then only what the policy allows, whatever its roles are.
 func (in installation) testManagerNodes(t *testing.T) {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "managed", Labels: map[string]string{"a": "b"}}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "managed", Labels: map[string]string{"a": "b",
+		readyLabel + "left": "odd"}}}
 	expectAllowed(t, in.admin.Create(t.Context(), node))
 	expectAllowed(t, patchedStatus(t, in.admin, node, `{"status":{"images":[{"names":["i"],"sizeBytes":1}],
 		"conditions":[{"type":"Ready","status":"True","reason":"r","message":"m"}]}}`))
@@ -79,13 +81,22 @@ func (in installation) testManagerNodes(t *testing.T) {
 	const attach = `{"metadata":{"annotations":{"volumes.hawser.io/unlistings":"1"}},
 		"status":{"volumesAttached":[{"name":"v","devicePath":"d"}]}}`
 	expectForbidden(t, patchedStatus(t, manager, node, attach), "cannot patch resource")
-	in.kubectl(t, "apply", "-k", in.overlay(t, "rbac", "replace"))
+	expectForbidden(t, patched(t, manager, node, labelled("ns.set", "true")), "cannot patch resource")
+	in.kubectl(t, "apply", "-k", in.overlay(t, "rbac", "replace", "node-writes"))
+	eventually(t, "the manager may write Nodes with the component", func(context.Context) bool {
+		return patched(t, manager, node, labelled("ns.set", "true")) == nil
+	})
+	for _, verb := range []string{"create", "update", "delete", "deletecollection"} {
+		if in.allowed(t, managerAccount, verb, permission{resource: "nodes"}, "") {
+			t.Errorf("the manager may %s nodes with the component, want no", verb)
+		}
+	}
 	in.grantRules(t, managerAccount, "nodes",
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes", "nodes/status"}, Verbs: []string{"*"}})
 	expectAllowed(t, patchedStatus(t, manager, node, attach))
 	expectAllowed(t, patchedStatus(t, manager, node, `{"status":{"volumesAttached":[]}}`))
 
-	const only = "the manager may change nothing of a Node but status.volumesAttached"
+	const only = "the manager may change nothing of a Node's status but volumesAttached"
 	for name, patch := range map[string]string{
 		"a condition":          `{"status":{"conditions":[{"type":"Ready","status":"False","reason":"r","message":"m"}]}}`,
 		"every condition":      `{"status":{"conditions":null}}`,
@@ -93,18 +104,95 @@ func (in installation) testManagerNodes(t *testing.T) {
 		"the capacity":         `{"status":{"capacity":{"cpu":"1"}}}`,
 		"the images":           `{"status":{"images":null}}`,
 		"a label":              `{"metadata":{"labels":{"a":"c"}}}`,
+		"a label of a set":     labelled("ns.other", "true"),
 		"another annotation":   `{"metadata":{"annotations":{"other":"1"}}}`,
 		"a finalizer":          `{"metadata":{"finalizers":["example.com/f"]}}`,
 		"a change beside ours": `{"status":{"volumesAttached":[{"name":"v","devicePath":""}],"volumesInUse":["v"]}}`,
 	} {
 		t.Run(name, func(t *testing.T) { expectForbidden(t, patchedStatus(t, manager, node, patch), only) })
 	}
-	const status = "the manager may write only the status of a Node"
-	expectForbidden(t, patched(t, manager, node, `{"spec":{"unschedulable":true}}`), status)
-	expectForbidden(t, manager.Delete(t.Context(), node.DeepCopy()), status)
+	const neither = "the manager may neither create nor delete a Node"
+	expectForbidden(t, manager.Delete(t.Context(), node.DeepCopy()), neither)
 	other := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "another"}}
-	expectForbidden(t, manager.Create(t.Context(), other), status)
+	expectForbidden(t, manager.Create(t.Context(), other), neither)
 	expectAllowed(t, patchedStatus(t, in.admin, node, `{"status":{"volumesInUse":["v"]}}`))
+	in.testManagerNodeLabels(t, manager, node)
+	in.testManagerNodeSpec(t, manager, node)
+}
+
+const readyLabel = volumesv1alpha1.ReadyLabelPrefix
+
+func labelled(set, value string) string {
+	return `{"metadata":{"labels":{"` + readyLabel + set + `":"` + value + `"}}}`
+}
+
+// testManagerNodeLabels: of a Node's metadata, only the labels of sets.
+func (in installation) testManagerNodeLabels(t *testing.T, manager client.Client, node *corev1.Node) {
+	expectAllowed(t, patched(t, manager, node, labelled("ns.set", "true")))
+	expectAllowed(t, patched(t, manager, node, `{"metadata":{"labels":{"`+readyLabel+`ns.set":null,"`+
+		readyLabel+`ns.next":"true"}}}`))
+	expectAllowed(t, patched(t, manager, node, `{"metadata":{"labels":{"`+readyLabel+`ns.next":null}}}`))
+	for name, patch := range map[string]string{
+		"another key":              `{"metadata":{"labels":{"other":"true"}}}`,
+		"a key like ours":          `{"metadata":{"labels":{"ready.volumes.hawser.io":"true"}}}`,
+		"a longer prefix":          `{"metadata":{"labels":{"not-ready.volumes.hawser.io/ns.set":"true"}}}`,
+		"the label of a role":      `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`,
+		"another value":            labelled("ns.set", "false"),
+		"another value of a label": labelled("left", "other"),
+		"another label changed":    `{"metadata":{"labels":{"a":"c"}}}`,
+		"another label removed":    `{"metadata":{"labels":{"a":null}}}`,
+		"another label beside ours": `{"metadata":{"labels":{"` + readyLabel +
+			`ns.set":"true","other":"true"}}}`,
+		"an annotation":      `{"metadata":{"annotations":{"other":"1"}}}`,
+		"our own annotation": `{"metadata":{"annotations":{"volumes.hawser.io/unlistings":"2"}}}`,
+		"a finalizer":        `{"metadata":{"finalizers":["example.com/f"]}}`,
+		"an owner":           `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"p","uid":"u"}]}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			expectForbidden(t, patched(t, manager, node, patch), "nothing of a Node's metadata but labels")
+		})
+	}
+	expectAllowed(t, patched(t, manager, node, `{"metadata":{"labels":{"`+readyLabel+`left":null}}}`))
+}
+
+// testManagerNodeSpec: of a Node's spec, only the out-of-service taint with our value.
+func (in installation) testManagerNodeSpec(t *testing.T, manager client.Client, node *corev1.Node) {
+	const other = `{"key":"example.com/t","effect":"NoSchedule"}`
+	taints := func(list string) string { return `{"spec":{"taints":[` + list + `]}}` }
+	outOfService := func(value, effect string) string {
+		return `{"key":"node.kubernetes.io/out-of-service","value":"` + value + `","effect":"` + effect + `"}`
+	}
+	ours := outOfService(volumesv1alpha1.OutOfServiceTaintValue, "NoExecute")
+	// The API server itself has given the Node a taint.
+	expectAllowed(t, patched(t, in.admin, node, taints(other)))
+	expectAllowed(t, patched(t, manager, node, taints(other+","+ours)))
+	expectAllowed(t, patched(t, manager, node, taints(other)))
+	expectAllowed(t, patched(t, manager, node, taints(ours+","+other)))
+	refused := map[string]string{
+		"another taint added":       taints(ours + "," + other + `,{"key":"k","effect":"NoExecute"}`),
+		"another taint removed":     taints(ours),
+		"another taint changed":     taints(ours + `,{"key":"example.com/t","value":"v","effect":"NoSchedule"}`),
+		"every taint removed":       `{"spec":{"taints":null}}`,
+		"another value of ours":     taints(outOfService("nodeshutdown", "NoExecute") + "," + other),
+		"no value of ours":          taints(outOfService("", "NoExecute") + "," + other),
+		"another effect of ours":    taints(outOfService("volumes.hawser.io", "NoSchedule") + "," + other),
+		"our value of another key":  taints(`{"key":"k","value":"volumes.hawser.io","effect":"NoExecute"},` + other),
+		"that pods are not started": `{"spec":{"unschedulable":true}}`,
+		"the network of its pods":   `{"spec":{"podCIDR":"10.1.0.0/24","podCIDRs":["10.1.0.0/24"]}}`,
+		"the provider's name":       `{"spec":{"providerID":"a://b"}}`,
+	}
+	const only = "nothing of a Node's spec but the taint"
+	for name, patch := range refused {
+		t.Run(name, func(t *testing.T) { expectForbidden(t, patched(t, manager, node, patch), only) })
+	}
+	foreign := taints(outOfService("nodeshutdown", "NoExecute") + "," + other)
+	expectAllowed(t, patched(t, in.admin, node, foreign))
+	for name, patch := range map[string]string{
+		"an out-of-service taint of others removed":  taints(other),
+		"an out-of-service taint of others replaced": taints(ours + "," + other),
+	} {
+		t.Run(name, func(t *testing.T) { expectForbidden(t, patched(t, manager, node, patch), only) })
+	}
 }
 
 func (in installation) testManagerClaims(t *testing.T) {

@@ -59,7 +59,7 @@ func TestEveryReferenceOfAnOverlayIsToWhatItContains(t *testing.T) {
 		t.Run(overlay.NamePrefix+overlay.Namespace, func(t *testing.T) {
 			overlay.Resources = []string{"standalone"}
 			overlay.Components = []string{"monitoring", "kube-state-metrics", "kube-state-metrics/monitor", "grafana",
-				"networkpolicy", "forget-gone-nodes", "replace"}
+				"networkpolicy", "forget-gone-nodes", "node-writes", "replace"}
 			rendered := apiserver.Kubectl(t, "", "", "kustomize", overlay.Write(t))
 			if former := volumesv1alpha1.InstallNamespace; overlay.Namespace != former && strings.Contains(rendered, former) {
 				t.Errorf("the overlay for namespace %s contains %s", overlay.Namespace, former)

@@ -17,12 +17,20 @@ const (
 	// IntentSetNodeAnnotation on a claim is the node that it was made for.
 	IntentSetNodeAnnotation = "volumes.hawser.io/intent-set-node"
 
+	// ReadyLabelPrefix begins the key of the label of a Node where the intent of a set is Ready. The set's namespace, a
+	// dot and its name follow. The value is true.
+	ReadyLabelPrefix = "ready.volumes.hawser.io/"
+
 	// AllowedNodesAnnotation on a namespace restricts the nodes of its intents: names, or beginnings of names with a *.
 	AllowedNodesAnnotation = "volumes.hawser.io/allowed-nodes"
 )
 
 // A set has the conditions Ready and Stalled. Ready is True once every node that is to have an intent has one that is
 // Ready and has the present template. Stalled is True only on errors that no retry can fix.
+
+// ConditionNodesLabelled is False while the Nodes where a set is Ready have not its label. Ready does not depend on it.
+// Absent where spec.nodeLabels of the VolumeManager is not set.
+const ConditionNodesLabelled = "NodesLabelled"
 
 // Reasons of the conditions of a set, beside Ready, Progressing and RollingOut.
 const (
@@ -34,4 +42,10 @@ const (
 	ReasonIntentsFailing = "IntentsFailing"
 	// ReasonSelectorInvalid: nodeSelector cannot be read.
 	ReasonSelectorInvalid = "SelectorInvalid"
+	// ReasonLabelTooLong: namespace and name of the set are too long for a label. No Node is labelled.
+	ReasonLabelTooLong = "LabelTooLong"
+	// ReasonNodesForbidden: the manager may not patch Nodes.
+	ReasonNodesForbidden = "NodesForbidden"
+	// ReasonLabelRefused: the API server refuses the labels of a Node, for an admission policy.
+	ReasonLabelRefused = "LabelRefused"
 )

@@ -157,7 +157,7 @@ type VolumeAttachmentIntentSetStatus struct {
 	// +optional
 	Failing int32 `json:"failing,omitempty"`
 
-	// conditions are Ready and Stalled.
+	// conditions are Ready and Stalled, and NodesLabelled where Nodes get labels.
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=32

@@ -254,6 +254,12 @@ type VolumeManagerSpec struct {
 	// +optional
 	Fencing *Fencing `json:"fencing,omitempty"`
 
+	// nodeLabels has the manager label each Node where the intent of a set is Ready with
+	// ready.volumes.hawser.io/<namespace>.<set>, so that pods can be scheduled where their data is. Absent: no labels. The
+	// manager then gets the right to patch Nodes, which an admission policy restricts to these labels.
+	// +optional
+	NodeLabels *bool `json:"nodeLabels,omitempty"`
+
 	// verification is deprecated and has no effect. v1beta1 does not have it: remove it. The external-attacher
 	// of a driver compares what is attached with what the driver lists.
 	// +optional

@@ -1383,6 +1383,11 @@ func (in *VolumeManagerSpec) DeepCopyInto(out *VolumeManagerSpec) {
 		*out = new(Fencing)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.NodeLabels != nil {
+		in, out := &in.NodeLabels, &out.NodeLabels
+		*out = new(bool)
+		**out = **in
+	}
 	if in.Verification != nil {
 		in, out := &in.Verification, &out.Verification
 		*out = new(Verification)

@@ -48,6 +48,7 @@ type options struct {
 	forceDetach   time.Duration
 	forgetGone    time.Duration
 	releaseTaints []string
+	labelNodes    bool
 	fenceSources  []*fencing.Source
 	manageTaint   bool
 	leaderElectNS string
@@ -88,6 +89,9 @@ func (o *options) addFlags(flags *flag.FlagSet) {
 			o.releaseTaints = strings.FieldsFunc(keys, func(r rune) bool { return r == ',' })
 			return nil
 		})
+	flags.BoolVar(&o.labelNodes, "label-nodes", false,
+		"label each Node where the intent of a set is Ready with ready.volumes.hawser.io/<namespace>.<set>. "+
+			"Requires the role of config/node-writes")
 	flags.Func("fence-source",
 		"JSON of a fence source, as in spec.fencing.sources of the VolumeManager; may be repeated. "+
 			"The manager must be allowed to get, list and watch its objects", o.addFenceSource)
@@ -220,7 +224,7 @@ const leastForgetGone = time.Hour
 // controllers converts the flags to the controllers' options.
 func (o options) controllers() (controller.Options, error) {
 	options := controller.Options{AttachMode: controller.AttachMode(o.attachMode), ForceDetachAfter: o.forceDetach,
-		ForgetGoneNodesAfter: o.forgetGone, ReleaseSetsOnTaints: o.releaseTaints,
+		ForgetGoneNodesAfter: o.forgetGone, ReleaseSetsOnTaints: o.releaseTaints, LabelNodes: o.labelNodes,
 		FenceSources: o.fenceSources, ManageOutOfServiceTaint: o.manageTaint,
 		Clock: clock.RealClock{}}
 	replace := options.AttachMode == controller.Replace

@@ -57,6 +57,8 @@ type Options struct {
 	ForgetGoneNodesAfter time.Duration
 	// ReleaseSetsOnTaints are the keys of taints on which sets of intents let a Node go.
 	ReleaseSetsOnTaints []string
+	// LabelNodes with the sets whose intents there are Ready.
+	LabelNodes bool
 	// FenceSources are what proves that machines are off or gone.
 	FenceSources []*fencing.Source
 	// ManageOutOfServiceTaint of Nodes whose machines are fenced.
@@ -111,7 +113,7 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 		&intent.Controller{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Reporter: reporter},
 		&intentset.Controller{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: o.Clock,
-			ReleaseTaints: o.ReleaseSetsOnTaints,
+			ReleaseTaints: o.ReleaseSetsOnTaints, LabelNodes: o.LabelNodes,
 		},
 		&claim.Controller{Client: mgr.GetClient(), Limiter: work, Events: events},
 		&node.Controller{

@@ -9,7 +9,7 @@ SPDX-License-Identifier: Apache-2.0
 //
 //	attachment       one volume on all nodes: create, confirm and delete its VolumeAttachments
 //	intent           one intent: resolve it, set its finalizer, report Ready
-//	intentset        one set: an intent for each node that it selects
+//	intentset        one set: an intent for each node that it selects; the labels of Nodes where sets are Ready
 //	pod              one pod: create and delete its intents
 //	placement        one pod with inline volumes: narrow its node affinity, lift its gate
 //	claim            one PersistentVolumeClaim: its finalizer, its size after an expansion

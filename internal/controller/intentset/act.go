@@ -191,16 +191,20 @@ func (c *Controller) remove(ctx context.Context, f facts, p *plan) error {
 	return nil
 }
 
-// delete the intents, each under the UID that was decided on.
+// delete the intents, each under the UID that was decided on, and each after the label of its Node.
 func (c *Controller) delete(ctx context.Context, p *plan, intents ...*volumesv1alpha1.VolumeAttachmentIntent) error {
 	var failures []error
 	for _, intent := range intents {
 		c.leaving.Store(intent.UID, nil)
-		err := c.Client.Delete(ctx, intent.DeepCopy(), client.Preconditions{UID: ptr.To(intent.UID)})
+		err := c.labeller.withdraw(ctx, intent)
+		if err == nil {
+			err = c.Client.Delete(ctx, intent.DeepCopy(), client.Preconditions{UID: ptr.To(intent.UID)})
+		}
 		if err == nil {
 			continue
 		}
 		c.leaving.Delete(intent.UID)
+		c.labeller.wake(intent.Spec.NodeName)
 		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 			continue
 		}

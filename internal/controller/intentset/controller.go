@@ -16,6 +16,9 @@ SPDX-License-Identifier: Apache-2.0
 //	the node of an intent does not answer      nothing, even if the template has changed
 //	the node is not Ready, or unschedulable    nothing: its intent stays
 //
+// A second controller, whose key is the Node, labels each Node with the sets whose intents there are Ready
+// (labeller.go). The label goes before the intent is deleted.
+//
 // The set owns its intents. When it is deleted, Kubernetes' garbage collection deletes them, or orphans them. An object
 // that merely has the right name is never taken over.
 package intentset
@@ -57,7 +60,11 @@ type Controller struct {
 
 	// ReleaseTaints are the keys of taints on which an intent leaves its Node.
 	ReleaseTaints []string
+	// LabelNodes on which an intent is Ready.
+	LabelNodes bool
 
+	// labeller of Nodes; nil for none.
+	labeller *Labeller
 	// leaving: UIDs of intents that were deleted, until the cache has seen the last of them.
 	leaving sync.Map
 }

@@ -40,6 +40,11 @@ func (c *Controller) report(ctx context.Context, cached *volumesv1alpha1.VolumeA
 	} else {
 		meta.RemoveStatusCondition(&s.Conditions, volumesv1alpha1.ConditionStalled)
 	}
+	if labelled := c.labeller.condition(set); labelled != nil {
+		c.set(set, volumesv1alpha1.ConditionNodesLabelled, *labelled)
+	} else {
+		meta.RemoveStatusCondition(&s.Conditions, volumesv1alpha1.ConditionNodesLabelled)
+	}
 	if equality.Semantic.DeepEqual(cached.Status, set.Status) {
 		return nil
 	}
@@ -50,7 +55,7 @@ func (c *Controller) report(ctx context.Context, cached *volumesv1alpha1.VolumeA
 	if err != nil {
 		return fmt.Errorf("updating the status of set %s/%s: %w", set.Namespace, set.Name, err)
 	}
-	c.sendEvent(cached, set)
+	c.sendEvents(cached, set)
 	return nil
 }
 
@@ -61,20 +66,23 @@ func (c *Controller) set(set *volumesv1alpha1.VolumeAttachmentIntentSet, conditi
 	meta.SetStatusCondition(&set.Status.Conditions, v)
 }
 
-// sendEvent records an event where Ready has a new problem.
-func (c *Controller) sendEvent(before, after *volumesv1alpha1.VolumeAttachmentIntentSet) {
-	was := meta.FindStatusCondition(before.Status.Conditions, volumesv1alpha1.ConditionReady)
-	is := meta.FindStatusCondition(after.Status.Conditions, volumesv1alpha1.ConditionReady)
-	if was != nil && was.Reason == is.Reason && was.Message == is.Message {
-		return
-	}
-	switch is.Reason {
-	case volumesv1alpha1.ReasonNameTaken, volumesv1alpha1.ReasonIntentRefused, volumesv1alpha1.ReasonIntentsFailing,
-		volumesv1alpha1.ReasonSelectorInvalid:
-		c.Events.Eventf(&corev1.ObjectReference{
-			APIVersion: volumesv1alpha1.GroupVersion.String(), Kind: "VolumeAttachmentIntentSet",
-			Namespace: after.Namespace, Name: after.Name, UID: after.UID, ResourceVersion: after.ResourceVersion,
-		}, nil, corev1.EventTypeWarning, is.Reason, "Reconcile", "%s", status.ShortenNote(is.Message))
+// sendEvents records an event for each condition that has a new problem.
+func (c *Controller) sendEvents(before, after *volumesv1alpha1.VolumeAttachmentIntentSet) {
+	for _, conditionType := range []string{volumesv1alpha1.ConditionReady, volumesv1alpha1.ConditionNodesLabelled} {
+		was := meta.FindStatusCondition(before.Status.Conditions, conditionType)
+		is := meta.FindStatusCondition(after.Status.Conditions, conditionType)
+		if is == nil || was != nil && was.Reason == is.Reason && was.Message == is.Message {
+			continue
+		}
+		switch is.Reason {
+		case volumesv1alpha1.ReasonNameTaken, volumesv1alpha1.ReasonIntentRefused, volumesv1alpha1.ReasonIntentsFailing,
+			volumesv1alpha1.ReasonSelectorInvalid, volumesv1alpha1.ReasonLabelTooLong, volumesv1alpha1.ReasonNodesForbidden,
+			volumesv1alpha1.ReasonLabelRefused:
+			c.Events.Eventf(&corev1.ObjectReference{
+				APIVersion: volumesv1alpha1.GroupVersion.String(), Kind: "VolumeAttachmentIntentSet",
+				Namespace: after.Namespace, Name: after.Name, UID: after.UID, ResourceVersion: after.ResourceVersion,
+			}, nil, corev1.EventTypeWarning, is.Reason, "Reconcile", "%s", status.ShortenNote(is.Message))
+		}
 	}
 }
 

@@ -45,7 +45,15 @@ func (c *Controller) Register(mgr manager.Manager) error {
 	} else if err != nil {
 		return fmt.Errorf("asking the API server for the kind %s: %w", kind.Kind, err)
 	}
-	return ctrl.NewControllerManagedBy(mgr).
+	b := ctrl.NewControllerManagedBy(mgr)
+	if c.LabelNodes {
+		c.labeller = newLabeller(c.Client, c.Clock, c.isLeaving)
+		if err := c.labeller.register(mgr); err != nil {
+			return fmt.Errorf("registering the controller of the labels of Nodes: %w", err)
+		}
+		b = b.WatchesRawSource(c.labeller.takes(&c.labeller.sets))
+	}
+	return b.
 		Named("intentset").
 		For(&volumesv1alpha1.VolumeAttachmentIntentSet{}, builder.WithPredicates(setChanged)).
 		Watches(&volumesv1alpha1.VolumeAttachmentIntent{}, c.intentHandler()).
@@ -157,14 +165,20 @@ var setChanged = predicate.Funcs{
 	DeleteFunc: func(event.DeleteEvent) bool { return false },
 }
 
-// nodeChanged lets through what selects a node, and that it goes or stays.
+// nodeChanged lets through what selects a node, and that it goes or stays. The labels of sets are left out unless a set
+// selects by them.
 func (c *Controller) nodeChanged() predicate.Predicate {
 	return predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			was, is := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
-			return !maps.Equal(was.Labels, is.Labels) || c.goes(was) != c.goes(is)
+			return c.goes(was) != c.goes(is) || !maps.Equal(was.Labels, is.Labels) &&
+				(!maps.Equal(withoutReady(was.Labels), withoutReady(is.Labels)) || c.anySelectsReady())
 		},
 	}
+}
+
+func (c *Controller) anySelectsReady() bool {
+	return len(c.sets(context.Background(), "", selectsReady)) > 0
 }
 
 // deleted lets through that an object is gone.

@@ -16,6 +16,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/config"
@@ -120,6 +121,9 @@ func (in Input) directories() []string {
 	if d := in.Spec.Detach; d != nil && d.ForgetGoneNodesAfter != nil {
 		directories = append(directories, "forget-gone-nodes")
 	}
+	if writesNodes(in.Spec) {
+		directories = append(directories, "node-writes")
+	}
 	if in.Spec.NetworkPolicy != volumesv1alpha1.ManagedNone {
 		directories = append(directories, "networkpolicy")
 	}
@@ -127,6 +131,12 @@ func (in Input) directories() []string {
 		directories = append(directories, "monitoring")
 	}
 	return directories
+}
+
+// writesNodes reports whether the manager needs the right to patch Nodes.
+func writesNodes(spec volumesv1alpha1.VolumeManagerSpec) bool {
+	return ptr.Deref(spec.NodeLabels, false) ||
+		spec.Fencing != nil && ptr.Deref(spec.Fencing.ManageOutOfServiceTaint, false)
 }
 
 // leftOut: another namespace than our own belongs to its administrator. It may have other users, which privileged
@@ -236,7 +246,7 @@ func order(object *unstructured.Unstructured) int {
 func Kinds() ([]schema.GroupVersionKind, error) {
 	var kinds []schema.GroupVersionKind
 	for _, directory := range []string{"standalone", "foreign-namespace", refusals, "replace", "forget-gone-nodes",
-		"networkpolicy", "monitoring"} {
+		"node-writes", "networkpolicy", "monitoring"} {
 		objects, err := config.Load(config.Manifests, directory)
 		if err != nil {
 			return nil, fmt.Errorf("reading the manifests: %w", err)

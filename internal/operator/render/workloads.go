@@ -83,6 +83,9 @@ func (in Input) manager(d *appsv1ac.DeploymentApplyConfiguration) error {
 			setFlag(container, "release-sets-on-taints", strings.Join(taints, ","))
 		}
 	}
+	if ptr.Deref(in.Spec.NodeLabels, false) {
+		setFlag(container, "label-nodes", "true")
+	}
 	if err := in.fenceSources(container); err != nil {
 		return err
 	}
