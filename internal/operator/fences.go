@@ -71,9 +71,9 @@ func withoutBroken(spec volumesv1alpha1.VolumeManagerSpec) (volumesv1alpha1.Volu
 		}
 		usable = append(usable, source)
 	}
-	spec.Fencing = nil
-	if usable != nil {
-		spec.Fencing = &volumesv1alpha1.Fencing{Sources: usable}
+	if spec.Fencing != nil {
+		spec.Fencing = spec.Fencing.DeepCopy()
+		spec.Fencing.Sources = usable
 	}
 	return spec, problems
 }

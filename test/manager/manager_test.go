@@ -51,6 +51,8 @@ type managerOptions struct {
 	releaseTaints []string
 	// fenceSources are what proves that machines are off.
 	fenceSources []*fencing.Source
+	// labelNodes where sets are Ready.
+	labelNodes bool
 	// manageTaint of Nodes whose machines are off.
 	manageTaint bool
 	// policies is for a manager that has its own account and checks whether its admission policies are in force.
@@ -112,7 +114,7 @@ func (w *world) start(
 		AttachMode: cmp.Or(o.attachMode, controller.Coexist), PodIntents: o.podIntents || o.attachMode == controller.Replace,
 		ForceDetachAfter: o.forceDetachAfter, ForgetGoneNodesAfter: o.forgetGoneAfter,
 		ReleaseSetsOnTaints: o.releaseTaints, Clock: o.clock, Policies: policies, FenceSources: o.fenceSources,
-		ManageOutOfServiceTaint: o.manageTaint,
+		ManageOutOfServiceTaint: o.manageTaint, LabelNodes: o.labelNodes,
 	}); err != nil {
 		t.Fatalf("registering the controllers: %v", err)
 	}
