@@ -44,7 +44,7 @@ func (r remover) clean(ctx context.Context, vm *volumesv1alpha1.VolumeManager) e
 		{"the locks", t.deleteLocks},
 		{"the finalizers of claims", t.releaseClaims},
 		{"the accounts of nodes", t.deleteAccounts},
-		{"the annotations of Nodes", t.releaseNodes},
+		{"the annotations and labels of Nodes", t.releaseNodes},
 		{"the Leases", t.deleteLeases},
 		{"the installation", r.deleteInstallation},
 		{"the marks", r.unmark},

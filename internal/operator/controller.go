@@ -195,7 +195,9 @@ func (r *Reconciler) install(ctx context.Context, vm *volumesv1alpha1.VolumeMana
 	facts.Fences = fences
 	decision := condition.Decide(facts)
 	if failure == nil && len(missingImages(in.Images)) == 0 && !progressing(decision) {
-		failure = r.prune(ctx, vm, wanted)
+		if failure = r.prune(ctx, vm, wanted); failure == nil {
+			failure = r.unlabelNodes(ctx, spec)
+		}
 		facts.Problems = append(facts.Problems, refused(failure)...)
 		decision = condition.Decide(facts)
 	}

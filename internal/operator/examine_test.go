@@ -16,6 +16,7 @@ import (
 	fakediscovery "k8s.io/client-go/discovery/fake"
 	clienttesting "k8s.io/client-go/testing"
 	testingclock "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -146,12 +147,16 @@ func TestWithoutAnAnswerItIsNotKnownWhetherASourceCanBeUsed(t *testing.T) {
 func TestABrokenFenceSourceIsLeftOutAndNamed(t *testing.T) {
 	sources := append(hosts(), hosts()...)
 	sources[0].Name, sources[0].Holds = "broken", "object."
-	given := volumesv1alpha1.VolumeManagerSpec{Fencing: &volumesv1alpha1.Fencing{Sources: sources}}
+	given := volumesv1alpha1.VolumeManagerSpec{Fencing: &volumesv1alpha1.Fencing{Sources: sources,
+		ManageOutOfServiceTaint: ptr.To(true)}}
 	spec, problems := withoutBroken(given)
 	if got := sourcesOf(spec); len(got) != 1 || got[0].Name != "hosts" || len(given.Fencing.Sources) != 2 {
 		t.Errorf("sources %+v of %+v, want hosts alone", got, given.Fencing.Sources)
 	}
 	if len(problems) != 1 || problems[0].Reason != volumesv1alpha1.ReasonFenceSourceBroken {
 		t.Errorf("problems %+v, want that one is broken", problems)
+	}
+	if !ptr.Deref(spec.Fencing.ManageOutOfServiceTaint, false) {
+		t.Errorf("fencing without the broken source is %+v, want manageOutOfServiceTaint as it was given", spec.Fencing)
 	}
 }

@@ -81,6 +81,7 @@ func TestTheOperatorOnARealAPIServer(t *testing.T) {
 			s.testMissingKind(t)
 		}},
 		{"what a VolumeManager may leave out goes", s.testLeftOut},
+		{"labels of Nodes go with their option", s.testNodeLabels},
 		{"a VolumeManager that is deleted with Drain releases everything and leaves no trace", s.testDrain},
 		{"every right of its roles was needed", s.testRights},
 		{"a new VolumeManager is installed", s.testInstalledAgain},
@@ -436,6 +437,31 @@ func (s server) testLeftOut(t *testing.T) {
 	})
 	s.settle(t)
 	s.awaitGone(t, clusterRole, "", "hawser-forget-gone-nodes", "neither is the role wanted any more")
+}
+
+// testNodeLabels has the option of labels set and taken away.
+func (s server) testNodeLabels(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "labelled", Labels: map[string]string{
+		volumesv1alpha1.ReadyLabelPrefix + "ns.set": "true", "other": "kept"}}}
+	s.change(t, `{"nodeLabels":true}`)
+	s.await(t, clusterRole, "", "hawser-node-writes", "the option has its role", there)
+	s.args(t, deployment, "hawser-manager", "the flag is set", func(args []string) bool {
+		return slices.Contains(args, "--label-nodes=true")
+	})
+	s.settle(t)
+	check(t, s.admin.Create(t.Context(), node))
+	s.change(t, `{"nodeLabels":null}`)
+	s.args(t, deployment, "hawser-manager", "the flag is not set any more", func(args []string) bool {
+		return !slices.Contains(args, "--label-nodes=true")
+	})
+	s.settle(t)
+	s.awaitGone(t, clusterRole, "", "hawser-node-writes", "neither is the role wanted any more")
+	s.await(t, corev1.SchemeGroupVersion.WithKind("Node"), "", node.Name, "it has lost the labels of sets alone",
+		func(o *unstructured.Unstructured) bool {
+			_, has := o.GetLabels()[volumesv1alpha1.ReadyLabelPrefix+"ns.set"]
+			return !has && o.GetLabels()["other"] == "kept"
+		})
+	check(t, s.admin.Delete(t.Context(), node))
 }
 
 // define installs a kind of the Prometheus operator with no more than its name.

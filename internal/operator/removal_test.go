@@ -237,6 +237,7 @@ type trace struct {
 const (
 	another    = "example.com/other"
 	unlistings = "volumes.hawser.io/unlistings"
+	readyLabel = "ready.volumes.hawser.io/ns.set"
 )
 
 // ofNode is what the manager gives to what an agent reads Secrets with: without the owner it is a stranger's.
@@ -328,6 +329,7 @@ func (s server) testDrain(t *testing.T) {
 		check(t, c.Create(t.Context(), trace.object))
 	}
 	s.kubectl(t, "annotate", "node", "node-b", unlistings+"=3")
+	s.kubectl(t, "label", "node", "node-b", readyLabel+"=true", "other=kept")
 	gated, mounted := s.gatedPod(t, "gated"), inlinePod("mounted")
 	mounted.Spec.NodeName = "node-b"
 	check(t, s.admin.Create(t.Context(), mounted))
@@ -379,6 +381,9 @@ func (s server) testDrain(t *testing.T) {
 	check(t, s.admin.Get(t.Context(), types.NamespacedName{Name: "node-b"}, node))
 	if count, has := node.Annotations[unlistings]; has {
 		t.Errorf("Node node-b has the annotation %s=%s after the removal, want none", unlistings, count)
+	}
+	if _, has := node.Labels[readyLabel]; has || node.Labels["other"] != "kept" {
+		t.Errorf("Node node-b has the labels %v after the removal, want none of sets, and other=kept", node.Labels)
 	}
 	for _, g := range guarded {
 		s.awaitMark(t, g.kind, g.ns, g.name, "")

@@ -176,12 +176,23 @@ func (t traces) deleteAccounts(ctx context.Context) error {
 		client.InNamespace(t.namespace))
 }
 
+// releaseNodes removes the manager's annotation and labels.
 func (t traces) releaseNodes(ctx context.Context) error {
 	return t.eachLive(ctx, corev1.SchemeGroupVersion.WithKind("Node"), func(node *metav1.PartialObjectMetadata) error {
-		if _, has := node.Annotations[unlistings]; !has {
+		change := map[string]any{}
+		if _, has := node.Annotations[unlistings]; has {
+			change["annotations"] = map[string]any{unlistings: nil}
+		}
+		if labels := noReadyLabels(node.Labels); len(labels) > 0 {
+			change["labels"] = labels
+		}
+		if len(change) == 0 {
 			return nil
 		}
-		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, unlistings)
+		patch, err := json.Marshal(map[string]any{"metadata": change})
+		if err != nil {
+			return err
+		}
 		return t.client.Patch(ctx, node, client.RawPatch(types.MergePatchType, patch))
 	})
 }

@@ -193,12 +193,12 @@ func intentChanged(e event.UpdateEvent) bool {
 		after.DeletionTimestamp != nil && !equality.Semantic.DeepEqual(before.Status, after.Status)
 }
 
-// nodeChanged ignores the kubelet's heartbeats.
+// nodeChanged ignores the kubelet's heartbeats, and the labels of sets.
 func nodeChanged(e event.UpdateEvent) bool {
 	before, ok := e.ObjectOld.(*corev1.Node)
 	after, is := e.ObjectNew.(*corev1.Node)
 	return !ok || !is || liveness.Ready(before) != liveness.Ready(after) ||
-		!reflect.DeepEqual(before.Labels, after.Labels) ||
+		!equalBesideReady(before.Labels, after.Labels) ||
 		before.Annotations[cached.ManagedNodeAnnotation] != after.Annotations[cached.ManagedNodeAnnotation] ||
 		!reflect.DeepEqual(before.Spec.Taints, after.Spec.Taints)
 }

@@ -61,6 +61,7 @@ var exceptions = []exception{
 	{"hawser-observer", "*", "*", "internal/observe TestAnObserverNeedsEachOfItsRightsAndNoOther"},
 	{"hawser-leader-election", "*", "*", "cmd/manager TestTheManagerOnARealAPIServer"},
 	{"hawser-replace", "patch", "nodes/status", "config testManagerNodes"},
+	{"hawser-node-writes", "patch", "nodes", "test/manager TestNodesAreLabelledWhereTheIntentOfASetIsReady"},
 	{"hawser-forget-gone-nodes", "declare", "nodevolumestates", "config testForgetGoneNodes"},
 	{"hawser-secret-granter", "create", "*", "config testNodeAccounts"},
 	{"hawser-secret-granter", "escalate", "roles", "config testNodeAccounts"},

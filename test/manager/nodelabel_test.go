@@ -115,7 +115,9 @@ func TestNodesAreLabelledWhereTheIntentOfASetIsReady(t *testing.T) {
 	w.pool(t, "b", "")
 	w.awaitLabel(t, "b", set, false)
 	until(t, w, intentOf(set, "b"), "the intent of node b is being deleted",
-		func(i *volumesv1alpha1.VolumeAttachmentIntent) bool { return exists(i) && !i.DeletionTimestamp.IsZero() })
+		func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+			return exists(i) && !i.DeletionTimestamp.IsZero()
+		})
 	w.stillThere(t, set, "b")
 	label, deletion := writes.last("PATCH nodes b"), writes.last("DELETE volumeattachmentintents "+set+"-b")
 	if label < 0 || label > deletion || writes.count("PATCH nodes b") != 2 {

@@ -30,6 +30,7 @@ const (
 	version   = "needs another version of Hawser or of Kubernetes"
 	ownDevice = "the loop driver gives a publication for reading a device of its own"
 	fences    = "internal/operator mends it, against an API server"
+	labels    = "test/manager mends it, against an API server"
 	health    = "needs a driver that reports the health of its storage"
 )
 
@@ -57,6 +58,7 @@ var untried = map[string]string{
 	"HWS432": health, "HWS434": beside, "HWS435": works,
 	"HWS436": works, "HWS437": fences, "HWS438": beside, "HWS499": version,
 	"HWS520": fences, "HWS521": fences, "HWS522": fences,
+	"HWS523": "a name cannot be changed", "HWS524": labels, "HWS525": "needs an admission policy of another program",
 	"HWS603": beside, "HWS608": works, "HWS611": beside, "HWS612": informs, "HWS628": works,
 	"HWS629": "only provisioners within Kubernetes, which are gone, let a deletion fail for good", "HWS632": informs,
 	"HWS640": informs, "HWS641": informs, "HWS645": beside, "HWS646": beside,

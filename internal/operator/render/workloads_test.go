@@ -74,8 +74,8 @@ func full() volumesv1alpha1.VolumeManagerSpec {
 			ReleaseSetsOnTaints: []string{"example.com/going", "other"}},
 		Fencing: &volumesv1alpha1.Fencing{ManageOutOfServiceTaint: ptr.To(true),
 			Sources: []volumesv1alpha1.FenceSource{source("bmc")}},
-		LogLevel: volumesv1alpha1.LogDebug,
-		Manager:  volumesv1alpha1.ManagerWorkload{Replicas: ptr.To(int32(3)), Resources: limit},
+		NodeLabels: ptr.To(true), LogLevel: volumesv1alpha1.LogDebug,
+		Manager: volumesv1alpha1.ManagerWorkload{Replicas: ptr.To(int32(3)), Resources: limit},
 		Agent: volumesv1alpha1.AgentWorkload{Resources: limit, MaxUnavailable: ptr.To(intstr.FromInt32(2)),
 			MetricsPort: 19843, HealthPort: 19844, DriverTimeout: minutes(3), StatsPeriod: minutes(4)},
 		MetricsCertificateSecret: "metrics-tls",
@@ -89,7 +89,7 @@ func TestEveryFieldReachesItsProgram(t *testing.T) {
 	manager, agent := workloads(t, in)
 	expectArgs(t, manager.Spec.Template, "--attach-mode=Replace", "--pod-intents=true", "--pod-force-detach-after=6m0s",
 		"--forget-gone-nodes-after=2h0m0s", "--release-sets-on-taints=example.com/going,other",
-		"--manage-out-of-service-taint=true",
+		"--manage-out-of-service-taint=true", "--label-nodes=true",
 		`--fence-source={"name":"bmc","group":"metal3.io","version":"v1alpha1","resource":"baremetalhosts",`+
 			`"nodeName":"object.metadata.name","holds":"object.status.count < 1 && object.a.matches('$$(A)x$$')",`+
 			`"proves":"PowerOff"}`,
