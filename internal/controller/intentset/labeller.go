@@ -167,8 +167,8 @@ func (l *Labeller) labelsOf(node *corev1.Node) map[string]string {
 	return last.Labels
 }
 
-// write a change of the Node's labels, of no other ones, under its UID. It returns what the API server refuses, and when
-// to try that again: no event shows that it would not any more.
+// write a change of the Node's labels, of no other ones, under its UID. It returns what the API server refuses, and
+// when to try that again: no event shows that it would not any more.
 func (l *Labeller) write(ctx context.Context, node *corev1.Node, change map[string]any,
 ) (*unwritten, time.Duration, error) {
 	if len(change) == 0 {
@@ -292,9 +292,9 @@ func (l *Labeller) condition(set *volumesv1alpha1.VolumeAttachmentIntentSet) *me
 	nodes, forbidden := l.unwrittenOf(key)
 	switch {
 	case forbidden:
-		return is(metav1.ConditionFalse, volumesv1alpha1.ReasonNodesForbidden, "the manager may not patch nodes, so label %s "+
-			"is not as the intents are: bind the ClusterRole of config/node-writes to its account. It tries again every minute",
-			key)
+		return is(metav1.ConditionFalse, volumesv1alpha1.ReasonNodesForbidden, "the manager may not patch nodes, so label "+
+			"%s is not as the intents are: bind the ClusterRole of config/node-writes to its account. It tries again every "+
+			"minute", key)
 	case len(nodes) > 0:
 		return is(metav1.ConditionFalse, volumesv1alpha1.ReasonLabelRefused, "label %s: %s%s", key,
 			l.messageOf(nodes[0]), more(len(nodes)))
