@@ -77,10 +77,10 @@ type Fencing struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	Sources []FenceSource `json:"sources,omitempty"`
-	// manageOutOfServiceTaint has the manager set the taint node.kubernetes.io/out-of-service, with a value of its own, on a
-	// Node that is not Ready while a fence counts: the node's pods are then removed, so that they start elsewhere. The
+	// manageOutOfServiceTaint has the manager set the taint node.kubernetes.io/out-of-service, with a value of its own, on
+	// a Node that is not Ready while a fence counts: the node's pods are then removed, so that they start elsewhere. The
 	// manager removes the taint once the node's agent has reported that nothing is left of what was detached by force, and
-	// attaches nothing to the Node before that. It changes no such taint of others. Needs the role of config/node-writes.
+	// attaches nothing to the Node before that. It changes no such taint of others. Default: false.
 	// +optional
 	ManageOutOfServiceTaint *bool `json:"manageOutOfServiceTaint,omitempty"`
 }

@@ -60,7 +60,9 @@ func TestANodeIsSettledOnceItsAgentHasReportedAndNothingIsLeftOfWhatWasForcedAwa
 }
 
 func TestTheTaintThatTheManagerSetsAssertsNothing(t *testing.T) {
-	for value, want := range map[string]bool{"": true, "nodeshutdown": true, volumesv1alpha1.OutOfServiceTaintValue: false} {
+	for value, want := range map[string]bool{
+		"": true, "nodeshutdown": true, volumesv1alpha1.OutOfServiceTaintValue: false,
+	} {
 		node := &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{
 			{Key: corev1.TaintNodeOutOfService, Value: value, Effect: corev1.TaintEffectNoExecute}}}}
 		if got := DeclaredOff(node) != nil; got != want {

@@ -94,8 +94,8 @@ func TestThePodsOfAFencedMachineRunElsewhereAndNothingOfTheOldMountIsLeft(t *tes
 	runs(t, v.pod(nodeA, v.read("KEPT")))
 }
 
-// TestUpstreamsTimerDetachesFromADeadMachine is for the comparison: a person deletes the pod of a dead machine by force, and
-// upstream waits six minutes for an unmount.
+// TestUpstreamsTimerDetachesFromADeadMachine is for the comparison: a person deletes the pod of a dead machine by
+// force, and upstream waits six minutes for an unmount.
 func TestUpstreamsTimerDetachesFromADeadMachine(t *testing.T) {
 	if os.Getenv(attachVariable) != upstream {
 		t.Skip("Hawser has no such timer by default: it waits for evidence")

@@ -217,7 +217,8 @@ func (s *System) overlay() (string, error) {
 		}
 	}
 	text := fmt.Sprintf("resources: [%[1]s/crd, %[1]s/rbac, %[1]s/admission, scraper.yaml]\n"+
-		"components: [%[1]s/replace, %[1]s/node-writes]\nconfigurations: [references.yaml]\nnamespace: %[2]s\nnamePrefix: %[3]q\n",
+		"components: [%[1]s/replace, %[1]s/node-writes]\nconfigurations: [references.yaml]\n"+
+		"namespace: %[2]s\nnamePrefix: %[3]q\n",
 		config, install.Namespace(), namePrefix)
 	return dir, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600)
 }

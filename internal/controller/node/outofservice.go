@@ -122,8 +122,8 @@ func (c *Controller) removeTaint(ctx context.Context, name string) error {
 		return err
 	}
 	c.Events.Eventf(nvs, nil, corev1.EventTypeNormal, EventNodeInService, "Taint",
-		"the agent of node %s has reported, and nothing is left of what was forced away: the manager has removed the taint %s",
-		name, corev1.TaintNodeOutOfService)
+		"the agent of node %s has reported, and nothing is left of what was forced away: the manager has removed the "+
+			"taint %s", name, corev1.TaintNodeOutOfService)
 	return nil
 }
 

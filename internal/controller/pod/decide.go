@@ -100,9 +100,9 @@ func decide(f facts) plan {
 	return p
 }
 
-// abandoned reports whether the garbage collector of pods will remove the pod by force with its next round, which may be
-// 20 seconds away: it is being deleted, and its Node is not Ready and out of service. Whether its volumes may be detached
-// is for the evidence to show.
+// abandoned reports whether the garbage collector of pods will remove the pod by force with its next round, which may
+// be 20 seconds away: it is being deleted, and its Node is not Ready and out of service. Whether its volumes may be
+// detached is for the evidence to show.
 func abandoned(pod *corev1.Pod, node *corev1.Node) bool {
 	return node != nil && !pod.DeletionTimestamp.IsZero() && !inService(node)
 }

@@ -179,7 +179,9 @@ var volumeChanged = predicate.Funcs{
 }
 
 // inService is false of a Node whose pods are abandoned once they are being deleted.
-func inService(node *corev1.Node) bool { return handshake.OutOfService(node) == nil || liveness.Ready(node) }
+func inService(node *corev1.Node) bool {
+	return handshake.OutOfService(node) == nil || liveness.Ready(node)
+}
 
 // nodeChanged lets through what reports whether pods of the node get intents, and what resolving reads.
 var nodeChanged = predicate.Funcs{
