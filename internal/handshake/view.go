@@ -93,8 +93,8 @@ func SetByHawser(taint *corev1.Taint) bool {
 		taint.Value == volumesv1alpha1.OutOfServiceTaintValue
 }
 
-// DeclaredOff returns the out-of-service taint by which another than the manager asserts that the Node's machine is off;
-// nil where there is none. node may be nil.
+// DeclaredOff returns the out-of-service taint by which another than the manager asserts that the Node's machine is
+// off; nil where there is none. node may be nil.
 func DeclaredOff(node *corev1.Node) *corev1.Taint {
 	if taint := OutOfService(node); !SetByHawser(taint) {
 		return taint

@@ -210,8 +210,8 @@ func (t traces) deleteLeases(ctx context.Context) error {
 		}, client.InNamespace(t.namespace))
 }
 
-// unlabelNodes removes the labels of sets where Nodes get none any more. The manager has no right to it then. It does so
-// once the manager that wrote them has ended, and its right with it.
+// unlabelNodes removes the labels of sets where Nodes get none any more. The manager has no right to it then. It does
+// so once the manager that wrote them has ended, and its right with it.
 func (r *Reconciler) unlabelNodes(ctx context.Context, spec volumesv1alpha1.VolumeManagerSpec) error {
 	if ptr.Deref(spec.NodeLabels, false) {
 		return nil

@@ -31,7 +31,7 @@ const (
 	EventTaintNotWritten = "TaintNotWritten"
 )
 
-// manageTaint sets the out-of-service taint of a Node whose machine is fenced, so that its pods are removed, and removes
+// manageTaint sets the out-of-service taint of a Node whose machine is fenced, so that its pods are removed. It removes
 // that taint once the node's agent has reported that nothing is left of what was forced away. It changes no taint of
 // others.
 func (c *Controller) manageTaint(ctx context.Context, cached *volumesv1alpha1.NodeVolumeState) (time.Duration, error) {
