@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// FenceProof is what a fence proves of a machine.
-// +kubebuilder:validation:Enum=PowerOff;InstanceGone
+// FenceProof is what a fence proves: of a machine, or of what it may still reach.
+// +kubebuilder:validation:Enum=PowerOff;InstanceGone;AccessCut
 type FenceProof string
 
 const (
@@ -19,12 +19,19 @@ const (
 	FencePowerOff FenceProof = "PowerOff"
 	// FenceInstanceGone means that the machine does not exist any more.
 	FenceInstanceGone FenceProof = "InstanceGone"
+	// FenceAccessCut means that addresses cannot reach the storage of one driver while the fence holds. The machine may
+	// run.
+	FenceAccessCut FenceProof = "AccessCut"
 )
 
-// FenceSource describes objects of another program that powers machines off, or knows that they are off or gone. While
-// such an object holds, and the agent of its Node is silent since before, volumes are detached from that Node on
-// evidence Fenced. A person who may write these objects may have volumes detached.
-// +kubebuilder:validation:XValidation:rule="has(self.nodeName) != has(self.providerID)",message="a source names the Node by either nodeName or providerID"
+// FenceSource describes objects of another program that powers machines off, knows that they are off or gone, or cuts
+// their access to storage. While such an object holds, volumes are detached on evidence Fenced: from its Node if the
+// agent is silent since before, or, with AccessCut, from each Node whose addresses are all cut. A person who may write
+// these objects may have volumes detached.
+// +kubebuilder:validation:XValidation:rule="self.proves == 'AccessCut' || has(self.nodeName) != has(self.providerID)",message="a source names the Node by either nodeName or providerID"
+// +kubebuilder:validation:XValidation:rule="self.proves != 'AccessCut' || !has(self.nodeName) && !has(self.providerID)",message="a source that proves AccessCut names addresses, and has neither nodeName nor providerID"
+// +kubebuilder:validation:XValidation:rule="self.proves != 'AccessCut' || has(self.driver) && has(self.addresses) && has(self.clients)",message="a source that proves AccessCut has driver, addresses and clients"
+// +kubebuilder:validation:XValidation:rule="self.proves == 'AccessCut' || !has(self.driver) && !has(self.addresses) && !has(self.covers) && !has(self.clients)",message="only a source that proves AccessCut has driver, addresses, covers and clients"
 type FenceSource struct {
 	// name of the source. Evidence, conditions and events have it.
 	// +kubebuilder:validation:MinLength=1
@@ -63,12 +70,70 @@ type FenceSource struct {
 	// +kubebuilder:validation:MaxLength=2048
 	// +required
 	Holds string `json:"holds,omitempty"`
-	// proves is what the fence proves: PowerOff or InstanceGone.
+	// proves is what the fence proves: PowerOff, InstanceGone or AccessCut.
 	// +required
 	Proves FenceProof `json:"proves,omitempty"`
+	// driver is a CEL expression over the object that returns the name of the CSI driver whose storage the addresses
+	// cannot reach; empty where the object names none. Only with AccessCut.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	// +optional
+	Driver string `json:"driver,omitempty"`
+	// addresses is a CEL expression over the object that returns the list of addresses that are cut: each an IP address
+	// or a CIDR without host bits. Only with AccessCut.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=2048
+	// +optional
+	Addresses string `json:"addresses,omitempty"`
+	// covers is a CEL expression over the object and volume (driver, handle, attributes) that is true if the fence cuts the
+	// access to that volume. By default every volume of the driver is covered. It is needed where a driver has several
+	// storage systems. Only with AccessCut.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=2048
+	// +optional
+	Covers string `json:"covers,omitempty"`
+	// clients are the objects in which a driver reports the addresses of its nodes. The fence counts for a node only if it
+	// has every address that is reported for it. Only with AccessCut.
+	// +optional
+	Clients *FenceClients `json:"clients,omitempty"`
 }
 
-// Fencing is what proves that machines are off or gone.
+// FenceClients describes objects in which a driver reports by which addresses a node reaches its storage.
+type FenceClients struct {
+	// group of the objects, such as csiaddons.openshift.io. Empty: the core group.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	Group string `json:"group,omitempty"`
+	// version of the objects, such as v1alpha1.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +required
+	Version string `json:"version,omitempty"`
+	// resource of the objects: the plural in lower case, as in the rules of a ClusterRole, such as csiaddonsnodes.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z]([-a-z0-9]*[a-z0-9])?$`
+	// +required
+	Resource string `json:"resource,omitempty"`
+	// nodeName is a CEL expression over the object that returns the name of the Node; empty where it names none.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	// +required
+	NodeName string `json:"nodeName,omitempty"`
+	// driver is a CEL expression over the object that returns the name of the CSI driver; empty where it names none.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	// +required
+	Driver string `json:"driver,omitempty"`
+	// addresses is a CEL expression over the object that returns the list of addresses that the driver reports for the
+	// node: IP addresses or CIDRs.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=2048
+	// +required
+	Addresses string `json:"addresses,omitempty"`
+}
+
+// Fencing is what proves that machines are off or gone, or that their access to storage is cut.
 type Fencing struct {
 	// sources of fences. The manager needs the right to get, list and watch their objects, which an administrator
 	// grants; condition FenceSourcesReady shows what is missing.
@@ -125,7 +190,11 @@ type FenceReference struct {
 	// +kubebuilder:validation:MaxLength=128
 	// +required
 	UID types.UID `json:"uid,omitempty"`
-	// proves is what the fence proves: PowerOff or InstanceGone.
+	// generation of the object, with AccessCut: once its spec has changed it is another fence.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Generation int64 `json:"generation,omitempty"`
+	// proves is what the fence proves: PowerOff, InstanceGone or AccessCut.
 	// +required
 	Proves FenceProof `json:"proves,omitempty"`
 }

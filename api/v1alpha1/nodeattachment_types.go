@@ -41,7 +41,8 @@ const (
 	EvidenceDeclaredByAdministrator EvidenceType = "DeclaredByAdministrator"
 	// EvidenceAttachmentLost means that something other than Hawser had deleted the VolumeAttachment.
 	EvidenceAttachmentLost EvidenceType = "AttachmentLost"
-	// EvidenceFenced means that an object of a fence source shows that the machine is off or gone.
+	// EvidenceFenced means that an object of a fence source shows that the machine is off or gone, or that its access to
+	// the volume is cut.
 	EvidenceFenced EvidenceType = "Fenced"
 )
 
@@ -58,7 +59,8 @@ type DetachEvidence struct {
 	// +optional
 	BootID string `json:"bootID,omitempty"`
 	// unprotected is true when the driver is not known to cut the node's access when it unpublishes.
-	// A mount that is left on the node may then still write to the volume.
+	// A mount that is left on the node may then still write to the volume. With a fence that proves AccessCut it is false
+	// until that fence is lifted before the node's agent has reported that the volume is not in use.
 	// +optional
 	Unprotected bool `json:"unprotected,omitempty"`
 	// mountTableOnly is true when the agent's report is based on the mount table alone.

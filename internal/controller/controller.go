@@ -34,6 +34,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/secretaccess"
 	"github.com/hawser-io/hawser/internal/controller/volumesattached"
 	"github.com/hawser-io/hawser/internal/fencing"
+	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 // AttachMode is which controller attaches for pods.
@@ -106,6 +107,8 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 			return fmt.Errorf("adding the watcher of fences: %w", err)
 		}
 	}
+	lifts := &fences.Lifts{Fences: proofs, Client: mgr.GetClient(), Writer: writer, Events: events,
+		Protocol: handshake.Protocol{Kubelet: replace}}
 	locks := exclusive.New(mgr.GetClient(), mgr.GetAPIReader(), o.Clock, work)
 	for _, controller := range []interface {
 		Register(ctrl.Manager) error
@@ -119,14 +122,14 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 		&node.Controller{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Tracker: tracker, Writer: writer,
 			Observations: observations, Replace: replace, Events: events, Clock: o.Clock, ForgetAfter: o.ForgetGoneNodesAfter,
-			Fences: proofs, ManageTaint: o.ManageOutOfServiceTaint,
+			Fences: proofs, Lifts: lifts, ManageTaint: o.ManageOutOfServiceTaint,
 		},
 		&attachment.Controller{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Writer: writer,
 			Observations: observations, Reporter: reporter,
 			Locks: locks, Tracker: tracker, Events: events, Clock: o.Clock,
 			Lister: volumesattached.New(mgr.GetClient(), mgr.GetAPIReader(), writer, work), Limiter: work, Replace: replace,
-			Policies: o.Policies, Fences: proofs,
+			Policies: o.Policies, Fences: proofs, Lifts: lifts,
 		},
 		&node.Declarations{Client: mgr.GetClient(), Writer: writer, Events: events},
 		&pod.Controller{

@@ -99,6 +99,9 @@ func TestEachGuardOfTheProtocolIsNeeded(t *testing.T) {
 		{GuardUsedElsewhere, restoreExclusiveWorld, I3},
 		{GuardAgentSilent, assertWorld, I9},
 		{GuardContradicted, assertWorld, I9},
+		{GuardCutHolds, cutWorld, I2},
+		{GuardCutHolds, cutKubeletWorld, I2},
+		{GuardCutHolds, cutExclusiveWorld, I3},
 		{GuardNoLease, agentlessWorld, I6},
 		{GuardHolderDetached, agentlessWorld, I6},
 		{GuardNotRestored, agentlessRestoreWorld, I6},
@@ -171,6 +174,12 @@ func TestEachWayOfReadingAndWritingIsNeeded(t *testing.T) {
 		{effectOrderLease, assertWorld, I9},
 		{effectSessionWrites, assertWorld, I9},
 		{effectRecordKept, assertWorld, I9},
+		{effectCutLive, cutWorld, I9},
+		{effectCutOrder, cutWorld, I9},
+		{effectCutMachine, cutMachineWorld, I5},
+		{effectCutAgain, cutWorld, I2},
+		{effectCutDelete, cutWorld, I2},
+		{effectCutHandOver, cutExclusiveWorld, I3},
 		{effectUnheardCAS, agentlessRestoreWorld, I6},
 	} {
 		t.Run(string(test.effect), func(t *testing.T) {

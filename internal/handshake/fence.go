@@ -46,3 +46,19 @@ func RecordFences(
 func FenceAssertion(record volumesv1alpha1.FenceObservation, renewal string) Assertion {
 	return Assertion{Recorded: true, Contradicted: record.Contradicted != nil || renewedSince(record.LastRenewal, renewal)}
 }
+
+// CutOf returns the fence that cuts the access of what was forced away, as long as only that fence keeps it from the
+// volume: until the node has reported that nothing is left, the fence was seen to be lifted, or the driver is known to
+// cut the access itself. It is nil for any other entry.
+func (p Protocol) CutOf(
+	n Node, entry *volumesv1alpha1.NodeAttachment, driverCuts bool,
+) *volumesv1alpha1.FenceReference {
+	if entry == nil || entry.Evidence == nil || !cutsAccess(entry.Evidence) || entry.Evidence.Unprotected || driverCuts {
+		return nil
+	}
+	n.Entry.Lifted = true
+	if p.cutHolds(n) == GuardNone {
+		return nil
+	}
+	return entry.Evidence.Fence
+}

@@ -43,6 +43,9 @@ const (
 	GuardAgentSilent Guard = "AgentSilent"
 	// GuardContradicted: what the agent has contradicted once is void, also when it falls silent later.
 	GuardContradicted Guard = "Contradicted"
+	// GuardCutHolds: what was forced away because its access was cut goes no further once the cut is lifted, before the
+	// agent has reported.
+	GuardCutHolds Guard = "CutHolds"
 	// GuardDetachingStands: no delete before the entry is Detaching for the attachment's UID.
 	GuardDetachingStands Guard = "DetachingStands"
 	// GuardHeard: after a restore no agent takes a volume into use before the manager has heard every agent.

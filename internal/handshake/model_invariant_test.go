@@ -23,7 +23,7 @@ const (
 	// I6: there is no publication for an intent that we let go.
 	I6 Invariant = "I6 no publication without its intent"
 	// I9: the report of an agent that is heard is overruled by nothing but a declaration that names the attachment, or
-	// evidence that this machine's access is cut; and a taint that such an agent has contradicted counts no more.
+	// evidence that this machine's access was cut since that report; and a taint that such an agent has contradicted counts no more.
 	I9 Invariant = "I9 a live agent is not overruled"
 	// I8: an attachment does not become usable on a node where an earlier one is still mounted, and no act for an
 	// earlier one hits what is mounted on a later one.
@@ -42,7 +42,8 @@ func (m *model) broken(s *state) Invariant {
 				continue
 			}
 			// Without its attachment a volume that a stranger detached may still be reached, where the driver cuts nothing.
-			if n.usable() || m.stranger && !m.cuts && !n.entry.forced {
+			// So may what was forced away once its access is given back.
+			if n.usable() || n.entry.regained && n.hold.cut || m.stranger && !m.cuts && !n.entry.forced {
 				usable++
 			}
 			if b := m.holdBreaks(&n); b != "" {
@@ -83,7 +84,7 @@ func (m *model) reaches(n *nodeState) Invariant {
 	if m.cuts && n.va.published() {
 		return I5
 	}
-	if !m.cuts && !n.entry.unprotected {
+	if !m.cuts && !n.entry.unprotected && !n.severedOrFound() {
 		return I5
 	}
 	return ""

@@ -289,7 +289,7 @@ func (st *stepper) listActs(i int, l leader) {
 		if l.uid != h.va.uid || h.va.terminating() {
 			return
 		}
-		if st.rules.MayDeleteUnderKubelet(h.view(), h.va.view()) == GuardNone {
+		if st.rules.MayDeleteUnderKubelet(st.seen(h, effectCutDelete), h.va.view()) == GuardNone {
 			s.leader[i].pc = deleting
 			st.emit(act{actDecideDelete, l.node, uint8(i), 0}, s)
 		}

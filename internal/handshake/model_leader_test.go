@@ -57,6 +57,7 @@ func (st *stepper) leaderActs(i int) {
 			st.decideDelete(i, n)
 			st.forget(i, n)
 			st.freeName(i, n)
+			st.showLifted(i, n)
 			if st.kubelet {
 				st.beginListing(i, n)
 				st.unlist(i, n)
@@ -92,6 +93,8 @@ func (st *stepper) leaderActs(i int) {
 		st.emit(act{actReleaseIntent, l.node, uint8(i), 0}, s)
 	case unheard, releasingUnheard:
 		st.releaseUnheard(i, l)
+	case cutting:
+		st.writeCut(i, l)
 	case relying:
 		st.rely(i, l)
 	case listing, list, unlisted, unlistedInUse, awaiting:
@@ -214,6 +217,8 @@ func (st *stepper) markDetaching(i, n int) {
 			st.writeDeclared(i, n, uid)
 		case st.asserts:
 			st.relyOn(i, n, uid)
+		case st.severs:
+			st.readCut(i, n, uid)
 		}
 	}
 }
@@ -266,7 +271,7 @@ func (st *stepper) decideDelete(i, n int) {
 	if h.va.phase == vaNone || h.va.terminating() || st.kubelet {
 		return
 	}
-	if st.rules.MayDelete(h.view(), h.va.view()) != GuardNone {
+	if st.rules.MayDelete(st.seen(h, effectCutDelete), h.va.view()) != GuardNone {
 		return
 	}
 	s := st.from

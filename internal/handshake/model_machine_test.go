@@ -19,11 +19,13 @@ type hostState struct {
 	late                     lateWrite
 	// off: the machine is powered off for good, and an administrator knows it. The next one in its place is another one.
 	off bool
+	// severed: its access to the volume is cut.
+	severed bool
 }
 
 func (n *nodeState) host() hostState {
 	return hostState{up: n.up, acked: n.acked, booted: n.booted, waits: n.waits, rec: n.rec, hold: n.hold, call: n.call,
-		late: n.late}
+		late: n.late, severed: n.cut.severed}
 }
 
 // turn lets the other machine act. What is in use by one is in use by another machine for the other.
@@ -31,7 +33,8 @@ func (n *nodeState) turn() {
 	h := n.away
 	n.away = n.host()
 	n.up, n.acked, n.booted, n.waits = h.up, h.acked, h.booted, h.waits
-	n.rec, n.hold, n.call, n.late = h.rec, h.hold, h.call, h.late
+	n.rec, n.hold, n.call, n.late, n.cut.severed = h.rec, h.hold, h.call, h.late, h.severed
+	n.cut.held, n.cut.since = h.severed, n.cut.since || h.severed // it reports the addresses of this machine by now
 	n.use.foreign = n.use.inUse && (n.use.gone || !n.use.foreign)
 }
 
@@ -42,6 +45,7 @@ func (m *model) machinesOf(n *nodeState) []nodeState {
 	}
 	other := *n
 	other.turn()
+	other.cut.held = n.cut.held
 	return []nodeState{*n, other}
 }
 

@@ -70,6 +70,10 @@ type entry struct {
 	boot uint8
 	// asked: the agent was asked for a check once more, after the attachment was gone; relooked: it has checked since.
 	asked, relooked bool
+	// by is the fence on which the detach rests, where access was cut. regained is read by no process: the cut was lifted
+	// before the volume was handed over.
+	by       fenceOf
+	regained bool
 }
 
 type useState struct {
@@ -147,6 +151,7 @@ type nodeState struct {
 	excuse                        excuse
 
 	said assertState
+	cut  cutState
 	// away is the other machine of the node's name (only in worlds with two).
 	away hostState
 
@@ -249,6 +254,7 @@ const (
 	awaiting            // waits for the agent to check
 	unheard             // has read the state of a node whose agent is not heard
 	releasingUnheard    // has read its Lease too, and is about to write to the state
+	cutting             // has read that access is cut, and is about to write Detaching
 	relying             // has read the taint and the Lease (only where the state is read after them)
 )
 
@@ -257,7 +263,7 @@ type leader struct {
 	pc    pc
 	node  uint8
 	uid   uint8
-	reads uint8 // how many of the reads before Attached are done
+	reads uint8 // how many of the reads before Attached are done; of one that is cutting: the fence was lifted since
 	lock  lockState
 	va    attachmentState
 	// boot that the Node named when the volume was taken out.
@@ -309,7 +315,7 @@ func (n *nodeState) view() Node {
 		Entry: Entry{
 			State: [...]State{Absent, Attached, Detaching}[n.entry.state], UID: uidNames[n.entry.uid],
 			Detached: n.entry.detached, Forced: n.entry.forced, Declared: n.entry.declared, Boot: bootNames[n.entry.boot],
-			Asked: n.entry.asked,
+			Asked: n.entry.asked, Lifted: n.entry.by != noFence && n.entry.unprotected,
 		},
 		Use: Use{
 			UID: uidNames[n.use.uid], InUse: n.use.inUse, Waiting: n.use.waiting, Foreign: n.use.foreign,

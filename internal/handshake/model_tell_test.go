@@ -131,6 +131,12 @@ const (
 	actReadTaint
 	actWriteTainted
 	actWriteLapsed
+	// access that is cut
+	actCut
+	actLift
+	actReadCut
+	actWriteCut
+	actShowLifted
 )
 
 // words of each act: L is the leader, N the node, S its NodeVolumeState as it is, V its VolumeAttachment, C the lock,
@@ -244,6 +250,11 @@ var words = map[actKind]string{
 	actReadTaint:        "{L} reads the taint of {N} and the agent's Lease",
 	actWriteTainted:     "{L} forces the detach from {N} on its taint: {S}",
 	actWriteLapsed:      "{L} forces the detach from {N}, which was out of reach for long: {S}",
+	actCut:              "the access of {N} is cut",
+	actLift:             "the access of {N} is given back",
+	actReadCut:          "{L} reads that the access of {N} is cut",
+	actWriteCut:         "{L} forces the detach from {N}, whose access is cut: {S}",
+	actShowLifted:       "{L} shows that the cut was lifted: {S}",
 }
 
 var answers = [...]string{"", " (the answer is lost)", " (the write is delayed)"}
@@ -294,7 +305,9 @@ func (t *teller) take(n next) {
 }
 
 func written(before, after *nodeState) bool {
-	return before.entry != after.entry || before.use != after.use || before.reported != after.reported ||
+	was, is := before.entry, after.entry
+	was.by, was.regained, is.by, is.regained = noFence, false, noFence, false
+	return was != is || before.use != after.use || before.reported != after.reported ||
 		before.declared != after.declared || before.said.recorded != after.said.recorded ||
 		before.said.silent != after.said.silent
 }
@@ -343,7 +356,7 @@ func (n *nodeState) tell() string {
 	for _, w := range [...]struct {
 		ok   bool
 		word string
-	}{{n.entry.forced, " forced"}, {n.entry.detached, " detached"}, {!n.reported, ", never reported"}} {
+	}{{n.entry.forced, " forced"}, {n.entry.unprotected, " unprotected"}, {n.entry.detached, " detached"}, {!n.reported, ", never reported"}} {
 		if w.ok {
 			text += w.word
 		}

@@ -66,6 +66,8 @@ type world struct {
 	agentless bool
 	// collect: locks that nothing needs are given up and deleted.
 	collect bool
+	// severs: the access of the first node may be cut, and given back.
+	severs bool
 }
 
 // effect names a guard that is not a condition on what was read, but the way in which it is
@@ -108,6 +110,12 @@ const (
 	effectSessionWrites effect = "a session begins with a write"
 	effectRecordKept    effect = "the record of a taint outlives the manager"
 	effectExcuseOfThis  effect = "an excuse names the restore"
+	effectCutLive       effect = "that access is cut is read"
+	effectCutMachine    effect = "access is cut of the machine that uses the volume"
+	effectCutOrder      effect = "state read before the fence"
+	effectCutAgain      effect = "a fence that holds again is another one"
+	effectCutHandOver   effect = "the fence is read once more before the volume is handed over"
+	effectCutDelete     effect = "the fence is read once more before the delete"
 	effectUnheardCAS    effect = "what lets an intent go is written at the version that was read"
 )
 
@@ -181,6 +189,7 @@ func (st *stepper) fault(a act, s state) {
 
 // wroteState voids everything that waits to be written at an older version of the node's state.
 func (st *stepper) wroteState(s *state, n int) {
+	s.node[n].cut.since = s.node[n].cut.severed
 	if st.without == effectCAS {
 		return
 	}
@@ -198,7 +207,10 @@ func (st *stepper) wroteState(s *state, n int) {
 			if l.stateWasRead(st.readOrder()) {
 				*l = leader{}
 			}
-		case attached, marking, fence, unheard, releasingUnheard:
+		case attached, marking, fence, unheard, releasingUnheard, cutting:
+			if l.pc == cutting && st.without == effectCutOrder {
+				continue
+			}
 			if l.pc == releasingUnheard && st.without == effectUnheardCAS {
 				continue
 			}
@@ -310,6 +322,9 @@ func (st *stepper) world(n int) {
 	}
 	if st.asserts {
 		st.assertActs(n)
+	}
+	if st.severs {
+		st.cutActs(n)
 	}
 	if h.exists && st.lost {
 		st.stateGone(n, actStateLost, true)

@@ -81,6 +81,7 @@ var (
 		restoreWorld, restoreExclusiveWorld, restoreExcusedWorld, sharedWorld, crashWorld, forceWorld, collectWorld,
 		collectForceWorld,
 		declareLostWorld, declareIntentWorld, declareKubeletWorld, declareExclusiveWorld, deadExclusiveWorld,
+		cutWorld, cutMachineWorld, cutExclusiveWorld, cutKubeletWorld,
 		assertWorld, assertExclusiveWorld, agentlessWorld, agentlessRestoreWorld,
 	}
 )

@@ -75,6 +75,21 @@ func (p Protocol) MayRelyOn(n Node, a Assertion) Guard {
 	)
 }
 
+// MayRelyOnCut reports whether it is evidence that the machine of the node has no access to the volume any more, at the
+// version of n. The caller has read, live and in this order, n, the Node, by which addresses the machine reaches the
+// volume's storage, and that they are cut. An agent that is heard contradicts nothing of that: whatever it writes to the
+// volume does not arrive.
+func (p Protocol) MayRelyOnCut(n Node) Guard {
+	return p.refuse(GuardSameMachine, !n.Use.Foreign)
+}
+
+// cutHolds: the detach does not rest on a cut that was lifted, or the node has reported since that nothing is left.
+func (p Protocol) cutHolds(n Node) Guard {
+	_, declared := n.Declares(n.Entry.UID)
+	return p.refuse(GuardCutHolds,
+		!n.Entry.Lifted || (declared || p.answered(n)) && !n.InUse() || p.rebooted(n))
+}
+
 // mayReplace reports whether the entry, whose attachment is gone, may make place for that of attachment uid. One that
 // was forced and is all that says that a use beside it is none of its attachment has to free the name first; one that
 // was declared makes place only for another that was.
@@ -88,7 +103,8 @@ func (p Protocol) mayReplace(n Node, uid types.UID) bool {
 
 // MayDelete reports whether the VolumeAttachment a may be deleted, given n as it was read after Detaching was
 // written, and a. Both may be old by then: Detaching is final, and the process that decided may sleep before the
-// DELETE, which carries a's UID as a precondition.
+// DELETE, which carries a's UID as a precondition. Where Detaching rests on access that is cut, the caller has read live
+// after n that it still is; so it has for MayMoveLock and MayFence.
 func (p Protocol) MayDelete(n Node, a Attachment) Guard {
 	_, declared := n.Declares(a.UID)
 	return first(
@@ -96,6 +112,7 @@ func (p Protocol) MayDelete(n Node, a Attachment) Guard {
 		p.refuse(GuardNameHeld, !n.Entry.Forced || a.NameHeld || p.MayFreeName(n, a) == GuardNone),
 		p.refuse(GuardReported, n.Reported || n.Entry.Forced || declared),
 		p.refuse(GuardNotInUse, !n.InUse() || n.Entry.Forced),
+		p.cutHolds(n),
 	)
 }
 
@@ -137,6 +154,7 @@ func (p Protocol) MayMoveLock(c Lock, holder Node, a Attachment) Guard {
 		p.refuse(GuardMoveFenced, c.MovedFrom == ""),
 		p.refuse(GuardHolderDetached, holder.Entry.State != Attached),
 		p.refuse(GuardAttachmentGone, a.Gone()),
+		p.cutHolds(holder),
 	)
 }
 
@@ -149,6 +167,7 @@ func (p Protocol) MayFence(from Node, a Attachment) Guard {
 		p.refuse(GuardReported, !from.Exists || from.Reported || from.Entry.Forced),
 		p.refuse(GuardNotInUse, !from.InUse() || from.Entry.Forced),
 		p.refuse(GuardAttachmentGone, a.Gone()),
+		p.cutHolds(from),
 	)
 }
 

@@ -73,6 +73,9 @@ type Entry struct {
 	Forced bool
 	// Declared: that evidence is about the machine, by an administrator or a fence, not the passing of time.
 	Declared bool
+	// Lifted: Detaching rests on access that was cut, and the cut was lifted. Nothing keeps what the node has mounted from
+	// the volume.
+	Lifted bool
 	// Boot that the Node named when the volume was taken out of its volumesAttached after a forced detach; empty where
 	// that is not known.
 	Boot string

@@ -45,7 +45,8 @@ func NodeOf(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) Node {
 		n.LookedAgain = n.Reported && p.RebootGeneration > 0 && observed >= p.RebootGeneration
 		if a.Evidence != nil && a.Evidence.Type != volumesv1alpha1.EvidenceAgentReleased {
 			n.Entry.Forced = true
-			n.Entry.Declared = slices.Contains(aboutTheMachine, a.Evidence.Type)
+			n.Entry.Declared = slices.Contains(aboutTheMachine, a.Evidence.Type) && !cutsAccess(a.Evidence)
+			n.Entry.Lifted = cutsAccess(a.Evidence) && a.Evidence.Unprotected
 		}
 	}
 	if v := VolumeOf(nvs, volumeName); v != nil {
@@ -57,6 +58,11 @@ func NodeOf(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) Node {
 // aboutTheMachine is evidence that the machine itself is off, gone, or done with the volume.
 var aboutTheMachine = []volumesv1alpha1.EvidenceType{volumesv1alpha1.EvidenceOutOfServiceTaint,
 	volumesv1alpha1.EvidenceFenced, volumesv1alpha1.EvidenceDeclaredByAdministrator}
+
+// cutsAccess reports whether the evidence is that access is cut. It shows nothing of the machine.
+func cutsAccess(e *volumesv1alpha1.DetachEvidence) bool {
+	return e.Fence != nil && e.Fence.Proves == volumesv1alpha1.FenceAccessCut
+}
 
 // blank reports whether no agent has written to nvs itself, which may be the copy of an earlier one.
 func blank(nvs *volumesv1alpha1.NodeVolumeState) bool {

@@ -38,6 +38,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/backoff"
 	"github.com/hawser-io/hawser/internal/controller/batch"
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
+	"github.com/hawser-io/hawser/internal/controller/fences"
 	"github.com/hawser-io/hawser/internal/controller/inflight"
 	"github.com/hawser-io/hawser/internal/controller/intentstatus"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
@@ -83,8 +84,10 @@ type Controller struct {
 	Replace bool
 	// Policies without which nothing new is attached.
 	Policies Policies
-	// Fences that prove that machines are off or gone.
-	Fences   Fences
+	// Fences that prove that machines are off or gone, or that their access is cut.
+	Fences Fences
+	// Lifts of fences that cut access.
+	Lifts    *fences.Lifts
 	Reporter *intentstatus.Reporter
 	Tracker  *liveness.Tracker
 	Events   events.EventRecorder
@@ -290,6 +293,7 @@ func (c *Controller) Register(mgr manager.Manager) error {
 	}
 	b = b.WatchesRawSource(source.Channel(c.Policies.Changed(), handler.Funcs{GenericFunc: c.policiesChanged}))
 	b = b.WatchesRawSource(source.Func(c.limits.Start)).WatchesRawSource(c.Tracker.Listen(c.agentHeard))
+	b = b.WatchesRawSource(c.Fences.ListenToCuts(c.agentHeard))
 	return b.WithOptions(controller.Options{
 		MaxConcurrentReconciles: Workers,
 		NewQueue:                waiting.New,

@@ -49,6 +49,9 @@ func (c *Controller) deleteAttachment(
 		// What evidence there is may have changed; the rest of what a delete asks for never does.
 		return c.readNow(ctx, f, n)
 	}
+	if err := c.noteLift(ctx, f, n); err != nil {
+		return err
+	}
 	if c.Protocol.MayDelete(n.State, a.Attachment) != handshake.GuardNameHeld {
 		return c.deleteReleased(ctx, f, n, a)
 	}

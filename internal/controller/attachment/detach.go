@@ -49,7 +49,11 @@ func (c *Controller) markDetaching(ctx context.Context, f *decision.Facts, s dec
 		if !s.Evidence {
 			return nil, nil
 		}
-		return c.confirmEvidence(ctx, s.Node, nvs)
+		evidence, err := c.confirmEvidence(ctx, s.Node, nvs)
+		if evidence != nil || err != nil {
+			return evidence, err
+		}
+		return c.confirmCut(ctx, f, s.Node, nvs, state)
 	})
 	if err != nil && s.Evidence {
 		c.forgetOutage(s.Node)
@@ -111,7 +115,7 @@ func (c *Controller) writeDetaching(
 		if c.Protocol.MayMarkDetaching(state, uid, forced) != handshake.GuardNone {
 			return nil, nil
 		}
-		why.Unprotected = forced && !f.CutsAccess
+		why.Unprotected = forced && !f.CutsAccess && !decision.CutsAccess(why)
 		// The agent could ask nothing but its mount table.
 		if !forced && slices.Contains(nvs.Status.MountTableReleases,
 			volumesv1alpha1.MountTableRelease{VolumeName: f.Volume, AttachmentUID: uid}) {

@@ -120,7 +120,8 @@ func publications(nvs *volumesv1alpha1.NodeVolumeState) int {
 	return n
 }
 
-// agentHeard wakes the volumes of a node whose agent was heard: what it has reported counts from now on.
+// agentHeard wakes the volumes of a node whose agent was heard: what it has reported counts from now on. It does so too
+// where access was cut, or given back.
 func (c *Controller) agentHeard(ctx context.Context, node string, q queue) {
 	nvs := &volumesv1alpha1.NodeVolumeState{}
 	if err := c.Client.Get(ctx, client.ObjectKey{Name: node}, nvs); err != nil {

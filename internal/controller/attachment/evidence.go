@@ -14,14 +14,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/controller/outage"
+	"github.com/hawser-io/hawser/internal/fencing"
 	"github.com/hawser-io/hawser/internal/handshake"
 	"github.com/hawser-io/hawser/internal/install"
 )
@@ -33,11 +37,19 @@ const goneWatched = liveness.DefaultDuration
 // fenceAgain is when a recorded fence is read again that did not hold, or could not be read.
 const fenceAgain = 30 * time.Second
 
-// Fences are what proves that machines are off or gone.
+// Fences are what proves that machines are off or gone, or that their access is cut.
 type Fences interface {
 	// Holds reads a recorded fence live, and reports whether it still holds for the Node.
 	Holds(ctx context.Context, ref volumesv1alpha1.FenceReference, node *corev1.Node,
 		nvs *volumesv1alpha1.NodeVolumeState) (bool, error)
+	// Cutting lists the fences that cut the access of the machine to the volume, as far as is known without a request.
+	Cutting(ctx context.Context, node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState,
+		v fencing.Volume) []volumesv1alpha1.FenceReference
+	// Cuts reads live whether the fence does.
+	Cuts(ctx context.Context, ref volumesv1alpha1.FenceReference, node *corev1.Node,
+		nvs *volumesv1alpha1.NodeVolumeState, v fencing.Volume) (bool, error)
+	// ListenToCuts has wake called for each Node to which access may be cut, or given back.
+	ListenToCuts(wake func(context.Context, string, workqueue.TypedRateLimitingInterface[reconcile.Request])) source.Source
 }
 
 // gatherEvidence finds in the cache the evidence that replaces the agent's release, or when there may be some. nvs is

@@ -21,6 +21,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
+	"github.com/hawser-io/hawser/internal/controller/fences"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/outage"
 	"github.com/hawser-io/hawser/internal/handshake"
@@ -558,11 +559,12 @@ func TestACheckpointThatAnotherHasClearedIsNotClearedAgain(t *testing.T) {
 
 // proof answers whether a fence holds.
 type proof struct {
+	fences.Watcher
 	holds bool
 	err   error
 }
 
-func (p proof) Holds(context.Context, volumesv1alpha1.FenceReference, *corev1.Node,
+func (p *proof) Holds(context.Context, volumesv1alpha1.FenceReference, *corev1.Node,
 	*volumesv1alpha1.NodeVolumeState) (bool, error) {
 	return p.holds, p.err
 }
@@ -571,7 +573,7 @@ func TestAFenceIsEvidenceOnlyWhileItHoldsAndItsAgentIsSilentSinceBefore(t *testi
 	down := errors.New("down")
 	for _, c := range []struct {
 		name  string
-		live  proof
+		live  *proof
 		heard bool
 		// record of the fence.
 		change func(*volumesv1alpha1.FenceObservation)
@@ -580,16 +582,16 @@ func TestAFenceIsEvidenceOnlyWhileItHoldsAndItsAgentIsSilentSinceBefore(t *testi
 		// foreign: another machine of the node's name uses the volume.
 		foreign bool
 	}{
-		{"it holds", proof{holds: true}, false, func(*volumesv1alpha1.FenceObservation) {}, true, false, false},
-		{"another machine of the name uses the volume", proof{holds: true}, false,
+		{"it holds", &proof{holds: true}, false, func(*volumesv1alpha1.FenceObservation) {}, true, false, false},
+		{"another machine of the name uses the volume", &proof{holds: true}, false,
 			func(*volumesv1alpha1.FenceObservation) {}, false, false, true},
-		{"it was lifted", proof{}, false, func(*volumesv1alpha1.FenceObservation) {}, false, true, false},
-		{"it cannot be read", proof{err: down}, false, func(*volumesv1alpha1.FenceObservation) {}, false, true, false},
-		{"the agent is heard", proof{holds: true}, true, func(*volumesv1alpha1.FenceObservation) {}, false, false, false},
-		{"the agent was heard since", proof{holds: true}, false, func(r *volumesv1alpha1.FenceObservation) {
+		{"it was lifted", &proof{}, false, func(*volumesv1alpha1.FenceObservation) {}, false, true, false},
+		{"it cannot be read", &proof{err: down}, false, func(*volumesv1alpha1.FenceObservation) {}, false, true, false},
+		{"the agent is heard", &proof{holds: true}, true, func(*volumesv1alpha1.FenceObservation) {}, false, false, false},
+		{"the agent was heard since", &proof{holds: true}, false, func(r *volumesv1alpha1.FenceObservation) {
 			r.LastRenewal = "before"
 		}, false, false, false},
-		{"it was contradicted once", proof{holds: true}, false, func(r *volumesv1alpha1.FenceObservation) {
+		{"it was contradicted once", &proof{holds: true}, false, func(r *volumesv1alpha1.FenceObservation) {
 			r.Contradicted = &noon
 		}, false, false, false},
 	} {
@@ -624,7 +626,7 @@ func TestAFenceIsEvidenceOnlyWhileItHoldsAndItsAgentIsSilentSinceBefore(t *testi
 func TestAFenceThatCannotBeReadIsInTheWayOfNoOtherEvidence(t *testing.T) {
 	lease := renewedLease("a", noon)
 	controller, now := over(t, unreadyNode("a", noon), lease)
-	controller.Fences = proof{err: errors.New("down")}
+	controller.Fences = &proof{err: errors.New("down")}
 	nvs := silenced(reported("a"))
 	nvs.Status.Node.Fences = []volumesv1alpha1.FenceObservation{{LastRenewal: handshake.Renewal(lease)}}
 	for range 6 * 6 { // a process that reads each ten seconds misses nothing that it counts

@@ -98,7 +98,10 @@ func (c *Controller) gatherNode(
 	if err := c.gatherLists(ctx, f, n); err != nil {
 		return err
 	}
-	return c.gatherEvidence(ctx, n, nvs)
+	if err := c.gatherEvidence(ctx, n, nvs); err != nil {
+		return err
+	}
+	return c.gatherCut(ctx, f, n, nvs)
 }
 
 func (c *Controller) driverMissing(ctx context.Context, driver, node string) (bool, error) {

@@ -33,6 +33,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/batch"
 	"github.com/hawser-io/hawser/internal/controller/controllertest"
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
+	"github.com/hawser-io/hawser/internal/controller/fences"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/controller/volume"
@@ -57,7 +58,7 @@ func overAPI(
 	), objects...)
 	now := testingclock.NewFakePassiveClock(metav1.Now().Time)
 	controller := &Controller{Tracker: liveness.NewTracker(now), Clock: now, ownWrites: ownWrites{clock: now},
-		Policies: inForce{}}
+		Policies: inForce{}, Fences: &fences.Watcher{}, Lifts: &fences.Lifts{}}
 	controller.users = batch.NewReads(nil, controller.readUsers)
 	connect(controller, api.Client, named(t, api.Live))
 	return controller, now, api

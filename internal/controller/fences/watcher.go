@@ -3,13 +3,15 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package fences follows the objects of the fence sources, which prove that machines are off or gone.
+// Package fences follows the objects of the fence sources, which prove that machines are off or gone, or that their
+// access to storage is cut.
 package fences
 
 import (
 	"cmp"
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"sync"
 
@@ -17,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
@@ -43,8 +46,19 @@ type Watcher struct {
 	// held are the fences that hold, by source and key of the object.
 	held map[string]map[client.ObjectKey]fence
 	// filled are the sources whose objects were all read once.
-	filled    sets.Set[string]
-	listeners []func(ctx context.Context, node string)
+	filled sets.Set[string]
+	// clients are what drivers report of their nodes, by source that cuts access and key of the object; reported are the
+	// sources of which they were all read once.
+	clients   map[string]map[client.ObjectKey]reported
+	reported  sets.Set[string]
+	listeners []listener
+}
+
+// listener is woken for a Node of which a fence comes to hold, or is lifted.
+type listener struct {
+	wake func(ctx context.Context, node string)
+	// cuts: only for fences that cut access.
+	cuts bool
 }
 
 // fence that holds.
@@ -54,12 +68,16 @@ type fence struct {
 	of fencing.Verdict
 	// unclear: an expression failed, so whether it holds is not known. One that is recorded stays so.
 	unclear bool
+	// object, if the source asks which volumes the fence covers.
+	object *unstructured.Unstructured
 }
 
 // evaluated is all that is kept of an object.
 type evaluated struct {
 	metav1.ObjectMeta
 	fence fence
+	// client, of an object in which a driver reports.
+	client reported
 }
 
 // NeedLeaderElection is false: a process that becomes the leader has read the fences before.
@@ -72,7 +90,21 @@ func (w *Watcher) Listen(
 	return source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.listeners = append(w.listeners, func(ctx context.Context, node string) { wake(ctx, node, q) })
+		w.listeners = append(w.listeners, listener{wake: func(ctx context.Context, node string) { wake(ctx, node, q) }})
+		return nil
+	})
+}
+
+// ListenToCuts has wake called for each Node of which access that is cut may have changed.
+func (w *Watcher) ListenToCuts(
+	wake func(ctx context.Context, node string, q workqueue.TypedRateLimitingInterface[reconcile.Request]),
+) source.Source {
+	return source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.listeners = append(w.listeners, listener{
+			wake: func(ctx context.Context, node string) { wake(ctx, node, q) }, cuts: true,
+		})
 		return nil
 	})
 }
@@ -82,42 +114,86 @@ func (w *Watcher) Listen(
 func (w *Watcher) Start(ctx context.Context) error {
 	var all sync.WaitGroup
 	for _, s := range w.Sources {
-		informer := dynamicinformer.NewFilteredDynamicInformer(w.Client, s.Resource(), metav1.NamespaceAll, 0,
-			cache.Indexers{}, nil).Informer()
-		if err := informer.SetTransform(evaluator(ctx, s)); err != nil {
-			return fmt.Errorf("watching %s: %w", s.Resource(), err)
+		if err := w.watch(ctx, &all, watched{
+			resource: s.Resource(), transform: evaluator(ctx, s), filled: func() { w.fill(ctx, s) },
+			see: func(o *evaluated) { w.put(ctx, s, keyOf(o), o.fence) }, lose: func(o *evaluated) { w.put(ctx, s, keyOf(o), fence{}) },
+		}); err != nil {
+			return err
 		}
-		registered, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(o any) { w.see(ctx, s, o) },
-			UpdateFunc: func(_, o any) { w.see(ctx, s, o) },
-			DeleteFunc: func(o any) { w.lose(ctx, s, o) },
-		})
-		if err != nil {
-			return fmt.Errorf("watching %s: %w", s.Resource(), err)
+		if s.Proves != volumesv1alpha1.FenceAccessCut {
+			continue
 		}
-		all.Go(func() { informer.RunWithContext(ctx) })
-		all.Go(func() {
-			if cache.WaitForCacheSync(ctx.Done(), registered.HasSynced) {
-				w.fill(ctx, s.Name)
-			}
-		})
+		if err := w.watch(ctx, &all, watched{
+			resource: s.ClientsResource(), transform: clientEvaluator(ctx, s), filled: func() { w.fillClients(ctx, s) },
+			see:  func(o *evaluated) { w.putClient(ctx, s, keyOf(o), &o.client) },
+			lose: func(o *evaluated) { w.putClient(ctx, s, keyOf(o), nil) },
+		}); err != nil {
+			return err
+		}
 	}
 	<-ctx.Done()
 	all.Wait()
 	return nil
 }
 
+// watched objects, and what is done about them.
+type watched struct {
+	resource  schema.GroupVersionResource
+	transform cache.TransformFunc
+	see, lose func(o *evaluated)
+	filled    func()
+}
+
+func (w *Watcher) watch(ctx context.Context, all *sync.WaitGroup, of watched) error {
+	informer := dynamicinformer.NewFilteredDynamicInformer(w.Client, of.resource, metav1.NamespaceAll, 0,
+		cache.Indexers{}, nil).Informer()
+	if err := informer.SetTransform(of.transform); err != nil {
+		return fmt.Errorf("watching %s: %w", of.resource, err)
+	}
+	see := func(o any) {
+		if object, ok := o.(*evaluated); ok {
+			of.see(object)
+		}
+	}
+	registered, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    see,
+		UpdateFunc: func(_, o any) { see(o) },
+		DeleteFunc: func(o any) {
+			if last, ok := o.(cache.DeletedFinalStateUnknown); ok {
+				o = last.Obj
+			}
+			if object, ok := o.(*evaluated); ok {
+				of.lose(object)
+			}
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("watching %s: %w", of.resource, err)
+	}
+	all.Go(func() { informer.RunWithContext(ctx) })
+	all.Go(func() {
+		if cache.WaitForCacheSync(ctx.Done(), registered.HasSynced) {
+			of.filled()
+		}
+	})
+	return nil
+}
+
 // fill notes that every fence of the source is known: what is recorded and does not hold is lifted.
-func (w *Watcher) fill(ctx context.Context, source string) {
+func (w *Watcher) fill(ctx context.Context, s *fencing.Source) {
 	w.mu.Lock()
 	if w.filled == nil {
 		w.filled = sets.New[string]()
 	}
-	w.filled.Insert(source)
+	w.filled.Insert(s.Name)
 	w.mu.Unlock()
+	if s.Proves == volumesv1alpha1.FenceAccessCut {
+		w.wakeCut(ctx, s)
+		return
+	}
 	states := &volumesv1alpha1.NodeVolumeStateList{}
 	if err := w.Cache.List(ctx, states); err != nil {
-		ctrl.Log.WithName("fences").Error(err, "listing the node states with fences of a source", "source", source)
+		ctrl.Log.WithName("fences").Error(err, "listing the node states with fences of a source", "source", s.Name)
 		return
 	}
 	for i := range states.Items {
@@ -138,32 +214,20 @@ func evaluator(ctx context.Context, s *fencing.Source) cache.TransformFunc {
 		if err != nil {
 			ctrl.Log.WithName("fences").Error(err, "an object of a fence source is no fence", "source", s.Name)
 		}
+		var whole *unstructured.Unstructured
+		if s.Covers != "" && verdict.Holds {
+			whole = object
+		}
 		return &evaluated{
-			ObjectMeta: metav1.ObjectMeta{Namespace: object.GetNamespace(), Name: object.GetName(), UID: object.GetUID(),
-				ResourceVersion: object.GetResourceVersion()},
-			fence: fence{ref: reference(s, object), of: verdict, unclear: err != nil},
+			ObjectMeta: metaOf(object),
+			fence:      fence{ref: reference(s, object), of: verdict, unclear: err != nil, object: whole},
 		}, nil
 	}
 }
 
-// see an object that came or changed.
-func (w *Watcher) see(ctx context.Context, s *fencing.Source, o any) {
-	if object, ok := o.(*evaluated); ok {
-		w.put(ctx, s.Name, keyOf(object), object.fence)
-	}
-}
-
-func (w *Watcher) lose(ctx context.Context, s *fencing.Source, o any) {
-	if last, ok := o.(cache.DeletedFinalStateUnknown); ok {
-		o = last.Obj
-	}
-	if object, ok := o.(*evaluated); ok {
-		w.put(ctx, s.Name, keyOf(object), fence{})
-	}
-}
-
 // put stores a fence, or removes one that does not hold, and wakes the Nodes that this is about.
-func (w *Watcher) put(ctx context.Context, source string, key client.ObjectKey, f fence) {
+func (w *Watcher) put(ctx context.Context, s *fencing.Source, key client.ObjectKey, f fence) {
+	source := s.Name
 	w.mu.Lock()
 	if w.held == nil {
 		w.held = map[string]map[client.ObjectKey]fence{}
@@ -179,7 +243,11 @@ func (w *Watcher) put(ctx context.Context, source string, key client.ObjectKey, 
 		f = fence{}
 	}
 	w.mu.Unlock()
-	if before == f {
+	if reflect.DeepEqual(before, f) {
+		return
+	}
+	if s.Proves == volumesv1alpha1.FenceAccessCut {
+		w.wakeCut(ctx, s, before.of.Driver, f.of.Driver)
 		return
 	}
 	for _, of := range []fencing.Verdict{before.of, f.of} {
@@ -200,13 +268,18 @@ func (w *Watcher) wake(ctx context.Context, of fencing.Verdict) {
 			}
 		}
 	}
+	w.tell(ctx, false, names...)
+}
+
+// tell the listeners of the Nodes.
+func (w *Watcher) tell(ctx context.Context, cut bool, nodes ...string) {
 	w.mu.Lock()
 	listeners := slices.Clone(w.listeners)
 	w.mu.Unlock()
-	for _, name := range names {
+	for _, name := range nodes {
 		for _, l := range listeners {
-			if name != "" {
-				l(ctx, name)
+			if name != "" && (cut || !l.cuts) {
+				l.wake(ctx, name)
 			}
 		}
 	}
@@ -220,6 +293,9 @@ func (w *Watcher) Of(node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState) []
 	defer w.mu.Unlock()
 	var held []volumesv1alpha1.FenceReference
 	for _, s := range w.Sources {
+		if s.Proves == volumesv1alpha1.FenceAccessCut {
+			continue // it is about no machine
+		}
 		if !w.filled.Has(s.Name) {
 			for _, r := range nvs.Status.Node.Fences {
 				if r.Source == s.Name {
@@ -234,9 +310,7 @@ func (w *Watcher) Of(node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState) []
 			}
 		}
 	}
-	slices.SortFunc(held, func(a, b volumesv1alpha1.FenceReference) int {
-		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
+	slices.SortFunc(held, compareReferences)
 	return held
 }
 
@@ -249,27 +323,50 @@ func (w *Watcher) Names() []string {
 	return names
 }
 
+func compareReferences(a, b volumesv1alpha1.FenceReference) int {
+	return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
 // Holds reads the recorded fence live, and reports whether it still holds for the Node.
 func (w *Watcher) Holds(
 	ctx context.Context, ref volumesv1alpha1.FenceReference, node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState,
 ) (bool, error) {
-	i := slices.IndexFunc(w.Sources, func(s *fencing.Source) bool { return s.Name == ref.Source })
-	if i < 0 || node == nil || nvs == nil || machine.Registered(node, nvs) != machine.Same {
+	s := w.source(ref)
+	if s == nil || node == nil || nvs == nil || machine.Registered(node, nvs) != machine.Same {
 		return false, nil
 	}
-	s := w.Sources[i]
-	object, err := w.Client.Resource(s.Resource()).Namespace(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("reading the fence %s of source %s: %w", ref.Name, s.Name, err)
+	object, err := w.read(ctx, s, ref)
+	if err != nil || object == nil {
+		return false, err
 	}
 	verdict, err := s.Evaluate(ctx, object)
 	if err != nil {
 		return false, err
 	}
 	return verdict.Holds && reference(s, object) == ref && names(verdict, node), nil
+}
+
+// source of the fence; nil if it is not configured any more, or is another one by now.
+func (w *Watcher) source(ref volumesv1alpha1.FenceReference) *fencing.Source {
+	i := slices.IndexFunc(w.Sources, func(s *fencing.Source) bool { return s.Name == ref.Source && s.Proves == ref.Proves })
+	if i < 0 {
+		return nil
+	}
+	return w.Sources[i]
+}
+
+// read the object of the fence live; nil where there is none.
+func (w *Watcher) read(
+	ctx context.Context, s *fencing.Source, ref volumesv1alpha1.FenceReference,
+) (*unstructured.Unstructured, error) {
+	object, err := w.Client.Resource(s.Resource()).Namespace(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading the fence %s of source %s: %w", ref.Name, s.Name, err)
+	}
+	return object, nil
 }
 
 // names reports whether the fence is about a machine of the Node's name, or of its provider ID.
@@ -287,8 +384,17 @@ func keyOf(o *evaluated) client.ObjectKey {
 	return client.ObjectKey{Namespace: o.Namespace, Name: o.Name}
 }
 
+func metaOf(o *unstructured.Unstructured) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(),
+		ResourceVersion: o.GetResourceVersion()}
+}
+
 func reference(s *fencing.Source, o *unstructured.Unstructured) volumesv1alpha1.FenceReference {
-	return volumesv1alpha1.FenceReference{
+	ref := volumesv1alpha1.FenceReference{
 		Source: s.Name, Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), Proves: s.Proves,
 	}
+	if s.Proves == volumesv1alpha1.FenceAccessCut {
+		ref.Generation = o.GetGeneration()
+	}
+	return ref
 }

@@ -124,7 +124,7 @@ func TestWhichFencesHoldForANode(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				w.see(t.Context(), source, kept)
+				w.put(t.Context(), source, keyOf(kept.(*evaluated)), kept.(*evaluated).fence)
 			}
 			if !c.unread {
 				w.filled.Insert(source.Name)

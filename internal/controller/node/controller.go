@@ -31,6 +31,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/backoff"
+	"github.com/hawser-io/hawser/internal/controller/fences"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/handshake"
@@ -53,6 +54,8 @@ type Controller struct {
 	// Replace: every attachment is Hawser's to detach, held or not.
 	Replace bool
 	Fences  Fences
+	// Lifts of fences that cut access.
+	Lifts *fences.Lifts
 	// ManageTaint: the out-of-service taint of a Node whose machine is fenced is set and removed.
 	ManageTaint bool
 	// ForgetAfter is the administrator's policy: what was forced away from a Node that has been gone for so long is
@@ -71,6 +74,7 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		For(&corev1.Node{}, builder.WithPredicates(comingAndGoing)).
 		Watches(&corev1.Node{}, handler.Funcs{CreateFunc: c.registered, UpdateFunc: c.tainted, DeleteFunc: c.unregistered}).
 		Watches(&volumesv1alpha1.NodeVolumeState{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(stateChanged)).
+		Watches(&volumesv1alpha1.NodeVolumeState{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(c.cutsChanged())).
 		Watches(&storagev1.VolumeAttachment{}, handler.EnqueueRequestsFromMapFunc(c.ofAttachment), builder.WithPredicates(
 			comingAndGoing,
 		)).
@@ -90,6 +94,18 @@ var stateChanged = predicate.Funcs{
 			handshake.Settled(before) != handshake.Settled(after) ||
 			before.Status.Protocol.Session != after.Status.Protocol.Session || evidenceChanged(before, after)
 	},
+}
+
+// cutsChanged lets through what comes to be kept from the node by a fence alone.
+func (c *Controller) cutsChanged() predicate.Predicate {
+	none := predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false }, DeleteFunc: func(event.DeleteEvent) bool { return false },
+	}
+	none.UpdateFunc = func(e event.UpdateEvent) bool {
+		before, after := e.ObjectOld.(*volumesv1alpha1.NodeVolumeState), e.ObjectNew.(*volumesv1alpha1.NodeVolumeState)
+		return before.Generation != after.Generation && c.Lifts.Concerned(after)
+	}
+	return none
 }
 
 // registered hears of each Node that comes, also of one that is gone again when its turn comes.
@@ -143,13 +159,13 @@ type step = func(context.Context, *volumesv1alpha1.NodeVolumeState) (time.Durati
 func (c *Controller) steps(node *corev1.Node) []step {
 	switch {
 	case node == nil:
-		return []step{c.remove, c.tellDeletion, c.forgetGone, c.watchOver, c.showEvidence}
+		return []step{c.remove, c.tellDeletion, c.forgetGone, c.watchOver, c.showEvidence, c.noteLifts}
 	case !node.DeletionTimestamp.IsZero():
-		return []step{c.recordTaint, c.recordFences, c.giveWay, c.confirm, c.forgetGone, c.watchOver,
-			c.showEvidence}
+		return []step{c.recordTaint, c.recordFences, c.giveWay, c.confirm, c.forgetGone, c.watchOver, c.showEvidence,
+			c.noteLifts}
 	}
 	return []step{c.recordTaint, c.recordFences, c.returned, c.giveWay, c.confirm, c.watchOver, c.showEvidence,
-		c.manageTaint}
+		c.manageTaint, c.noteLifts}
 }
 
 // sooner of two waits.

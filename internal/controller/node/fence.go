@@ -17,11 +17,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/fences"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
@@ -30,8 +32,11 @@ const (
 	// EventFenceContradicted: a fence holds for the Node, and its agent reports.
 	EventFenceContradicted = volumesv1alpha1.ReasonFenceContradicted
 	// EventFenceLifted: a fence on which volumes were detached does not hold any more.
-	EventFenceLifted = "FenceLifted"
+	EventFenceLifted = fences.EventLifted
 )
+
+// liftAgain is when a fence is read again that cuts access and could not be read.
+const liftAgain = 30 * time.Second
 
 // Fences are what proves that machines are off or gone.
 type Fences interface {
@@ -171,6 +176,27 @@ func fenceContradicted(node string, f volumesv1alpha1.FenceReference) string {
 		"fence forces no detach until it is lifted and holds again. Either the source names the wrong machine, or the fence "+
 		"was not lifted when the machine came back", client.ObjectKey{Namespace: f.Namespace, Name: f.Name}, f.Source,
 		f.Proves, node)
+}
+
+// noteLifts shows which fences were lifted that alone keep volumes from the node, also those that were while no manager
+// ran.
+func (c *Controller) noteLifts(ctx context.Context, cached *volumesv1alpha1.NodeVolumeState) (time.Duration, error) {
+	if !c.Lifts.Concerned(cached) {
+		return never, nil
+	}
+	wait := never
+	for i := range cached.Spec.Attachments {
+		volume := cached.Spec.Attachments[i].VolumeName
+		lifted, err := c.Lifts.Lifted(ctx, cached, volume)
+		if lifted && err == nil {
+			_, err = c.Lifts.Note(ctx, cached.Name, volume)
+		}
+		if err != nil { // it keeps nothing else of the node waiting
+			ctrl.LoggerFrom(ctx).Error(err, "whether a fence was lifted is not known", "node", cached.Name, "volume", volume)
+			wait = liftAgain
+		}
+	}
+	return wait, nil
 }
 
 // restsOn reports whether a volume was detached from the node on that fence.

@@ -131,7 +131,7 @@ func over(t *testing.T, cached, live []client.Object) *world {
 		Client: through, Reader: reader, Writer: &nodestate.Writer{Client: through, Reader: reader},
 		Observations: &nodestate.Writer{Client: through, Reader: reader, OfStatus: true},
 		Tracker:      liveness.NewTracker(w.now), Events: w.notes, Clock: w.now,
-		Fences: &fences.Watcher{},
+		Fences: &fences.Watcher{}, Lifts: &fences.Lifts{},
 	}
 	return w
 }

@@ -78,5 +78,5 @@ func occupied(m *Node) bool {
 			return true
 		}
 	}
-	return m.State.Entry.State == handshake.Attached || m.State.InUse() && !m.State.Entry.Forced
+	return m.State.Entry.State == handshake.Attached || m.State.InUse() && (!m.State.Entry.Forced || m.State.Entry.Lifted)
 }

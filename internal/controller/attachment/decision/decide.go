@@ -92,7 +92,8 @@ func before(f *Facts, n, m *Node) bool {
 func keeps(f *Facts, n, chosen *Node) bool {
 	if len(n.Wanted) == 0 {
 		// Pods use it: their intents are on the way, or it is upstream that attaches for them and will detach after them.
-		return n.Pods && n.Evidence == nil
+		// A machine whose access is cut may still run them.
+		return n.Pods && (n.Evidence == nil || CutsAccess(n.Evidence))
 	}
 	if f.Exclusive && n.State.Entry.State == handshake.Attached && !n.State.InUse() && usedSomewhere(f) {
 		return false

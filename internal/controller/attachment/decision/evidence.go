@@ -31,6 +31,12 @@ func ForceAfter(leaving []*Intent) (time.Duration, bool) {
 	return longest, len(leaving) > 0
 }
 
+// CutsAccess reports whether the evidence is that the node's access to the volume is cut; e may be nil. It shows nothing
+// of the machine, or of the pods on it.
+func CutsAccess(e *volumesv1alpha1.DetachEvidence) bool {
+	return e != nil && e.Fence != nil && e.Fence.Proves == volumesv1alpha1.FenceAccessCut
+}
+
 // OutageNeeded is for how long the node has to be out of reach before that is evidence; zero when that takes more
 // than time.
 func (n *Node) OutageNeeded() time.Duration {

@@ -1,0 +1,114 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package attachment
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
+	"github.com/hawser-io/hawser/internal/fencing"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+// gatherCut finds in what is known of the fences whether the node's access to the volume is cut. Other evidence is about
+// the machine, and comes first.
+func (c *Controller) gatherCut(
+	ctx context.Context, f *decision.Facts, n *decision.Node, nvs *volumesv1alpha1.NodeVolumeState,
+) error {
+	if n.Evidence != nil || n.Missing || nvs == nil {
+		return nil
+	}
+	node := &corev1.Node{}
+	if err := c.Client.Get(ctx, client.ObjectKey{Name: n.Name}, node); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if cutting := c.cutting(ctx, f, n.State, node, nvs); len(cutting) > 0 {
+		n.Evidence, n.EvidenceDue = cutEvidence(f, n.State, n.Name, cutting[0]), 0
+	}
+	return nil
+}
+
+// confirmCut reads the Node, and then the fences that are known to cut its access to the volume, after nvs. One that
+// cannot be read is no evidence.
+func (c *Controller) confirmCut(
+	ctx context.Context, f *decision.Facts, n *decision.Node, nvs *volumesv1alpha1.NodeVolumeState, state handshake.Node,
+) (*volumesv1alpha1.DetachEvidence, error) {
+	node := &corev1.Node{}
+	if err := c.Client.Get(ctx, client.ObjectKey{Name: n.Name}, node); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	cutting := c.cutting(ctx, f, state, node, nvs)
+	if len(cutting) == 0 {
+		return nil, nil
+	}
+	live := &corev1.Node{}
+	if err := c.Reader.Get(ctx, client.ObjectKey{Name: n.Name}, live); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	for _, fence := range cutting {
+		cuts, err := c.Fences.Cuts(ctx, fence, live, nvs, volumeIn(f, nvs))
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "a fence cannot be read", "node", n.Name, "source", fence.Source)
+		}
+		if cuts && err == nil {
+			n.Evidence, n.EvidenceDue = cutEvidence(f, state, n.Name, fence), 0
+			return n.Evidence, nil
+		}
+	}
+	n.EvidenceDue = sooner(n.EvidenceDue, fenceAgain)
+	return nil, nil
+}
+
+// cutting are the fences that may count, given the volume's part of nvs.
+func (c *Controller) cutting(ctx context.Context, f *decision.Facts, state handshake.Node, node *corev1.Node,
+	nvs *volumesv1alpha1.NodeVolumeState) []volumesv1alpha1.FenceReference {
+	if nvs == nil || c.Protocol.MayRelyOnCut(state) != handshake.GuardNone {
+		return nil
+	}
+	return c.Fences.Cutting(ctx, node, nvs, volumeIn(f, nvs))
+}
+
+// volumeIn is the volume as nvs has it.
+func volumeIn(f *decision.Facts, nvs *volumesv1alpha1.NodeVolumeState) fencing.Volume {
+	v := fencing.Volume{Driver: f.Driver, Handle: f.VolumeHandle}
+	if e := handshake.AttachmentOf(nvs, f.Volume); e != nil {
+		v.Attributes = e.VolumeAttributes
+	}
+	return v
+}
+
+func cutEvidence(
+	f *decision.Facts, state handshake.Node, node string, fence volumesv1alpha1.FenceReference,
+) *volumesv1alpha1.DetachEvidence {
+	message := fmt.Sprintf("%s of fence source %s cuts the access of node %s to volumes of driver %s", fence.Name,
+		fence.Source, node, f.Driver)
+	if state.Reported && !state.Silent && state.Use.InUse {
+		message += "; the node's agent still reported the volume in use"
+	}
+	return &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceFenced, Fence: &fence, Message: message}
+}
+
+// noteLift writes into the evidence that the fence was lifted that alone keeps the volume from the node, if it was. What
+// is decided next is then decided on that.
+func (c *Controller) noteLift(ctx context.Context, f *decision.Facts, n *decision.Node) error {
+	if c.Protocol.CutOf(n.State, n.Entry, f.CutsAccess) == nil {
+		return nil
+	}
+	nvs, err := c.Lifts.Note(ctx, n.Name, f.Volume)
+	if err != nil {
+		return fmt.Errorf("reading a fence once more: %w", err)
+	}
+	if nvs != nil {
+		n.Observe(nvs, f.Volume)
+	}
+	return nil
+}
