@@ -7,8 +7,10 @@ package config_test
 
 import (
 	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -34,16 +36,21 @@ type fenceState struct {
 	// deleted: the object is being deleted.
 	deleted bool
 	holds   bool
-	// unnamed: the object names no Node.
+	// unnamed: the object names no Node, or no driver.
 	unnamed bool
+	// changed: the spec was another one before.
+	changed string
 }
 
 // fencePreset is a directory of config/fencing with the states of its objects.
 type fencePreset struct {
 	directory, apiVersion, kind string
 	annotations, spec           string
-	// node or providerID that the source reads.
+	// node or providerID that the source reads; or driver and addresses, and the kind in which drivers report.
 	node, providerID string
+	driver           string
+	addresses        []netip.Prefix
+	clients          string
 	states           []fenceState
 }
 
@@ -53,6 +60,9 @@ const (
 	hostOff = `{operationalStatus: OK, poweredOn: false, errorCount: 0, errorMessage: "",
 		provisioning: {ID: "1", state: provisioned}}`
 	online = `{online: true}`
+
+	fenceSucceeded   = `{result: Succeeded, message: fencing operation successful}`
+	unfenceSucceeded = `{result: Succeeded, message: unfencing operation successful}`
 )
 
 // with changes a status.
@@ -135,6 +145,31 @@ var fencePresets = []fencePreset{
 		},
 	},
 	{
+		directory: "network-fence", apiVersion: "csiaddons.openshift.io/v1alpha1", kind: "NetworkFence",
+		clients: "csiaddonsnodes", driver: "rbd.csi.ceph.com",
+		addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32"), netip.MustParsePrefix("2001:db8::/64")},
+		spec: `{driver: rbd.csi.ceph.com, fenceState: Fenced, cidrs: [192.0.2.1/32, "2001:db8::/64"],
+			secret: {name: s, namespace: default}, parameters: {clusterID: c}}`,
+		states: []fenceState{
+			{name: "a wish alone"},
+			{name: "the request failed", status: `{result: Failed, message: cannot reach the cluster}`},
+			{name: "fenced", status: fenceSucceeded, holds: true},
+			{name: "to be unfenced, with the result of the fence", status: fenceSucceeded, spec: `{fenceState: Unfenced}`},
+			{name: "unfenced", status: unfenceSucceeded, spec: `{fenceState: Unfenced}`},
+			{name: "to be fenced again, with the result of the unfence", status: unfenceSucceeded,
+				changed: `{fenceState: Unfenced}`},
+			{name: "to be fenced again, with the result of the first fence", status: fenceSucceeded,
+				changed: `{fenceState: Unfenced}`},
+			{name: "with more addresses than the result was of", status: fenceSucceeded, changed: `{cidrs: [192.0.2.1/32]}`},
+			{name: "a result without a message", status: `{result: Succeeded}`},
+			{name: "being deleted", status: fenceSucceeded, deleted: true},
+			{name: "with its driver in a class, which takes precedence", status: fenceSucceeded, holds: true, unnamed: true,
+				spec: `{networkFenceClassName: class}`},
+			{name: "with its driver in a class alone", status: fenceSucceeded, holds: true, unnamed: true,
+				spec: `{networkFenceClassName: class, driver: null, secret: null}`},
+		},
+	},
+	{
 		directory: "cloud-shutdown", apiVersion: "v1", kind: "Node", node: "fenced",
 		states: []fenceState{
 			{name: "before its kubelet has reported"},
@@ -166,6 +201,10 @@ func TestThePresetsOfFenceSources(t *testing.T) {
 			if !p.mayRead(t, manager, resource) {
 				t.Errorf("the manager may not get, list and watch %s", resource.Resource)
 			}
+			if of := (authorizationv1.ResourceAttributes{Group: resource.Group, Resource: p.clients}); p.clients != "" &&
+				!p.mayRead(t, manager, of) {
+				t.Errorf("the manager may not get, list and watch %s", of.Resource)
+			}
 			if p.may(t, manager, "update", resource) || p.may(t, manager, "delete", resource) {
 				t.Errorf("the manager may change %s", resource.Resource)
 			}
@@ -175,8 +214,73 @@ func TestThePresetsOfFenceSources(t *testing.T) {
 			}
 		})
 	}
+	t.Run("what a driver reports of its nodes", in.testClients)
+	t.Run("which volumes a NetworkFence covers", in.testCoveredVolumes)
 	t.Run("the source on the page", in.testPage)
 	t.Run("each preset leaves the rest of the VolumeManager", in.testPresetsLeaveTheRest)
+}
+
+// testClients has the API server store what the sidecars of csi-addons report.
+func (in installation) testClients(t *testing.T) {
+	source := in.sourceOf(t, "network-fence")
+	for name, c := range map[string]struct {
+		status string
+		want   []netip.Prefix
+	}{
+		"nothing yet":           {},
+		"nothing about clients": {status: `{state: Connected}`},
+		"one": {`{networkFenceClientStatus: [{networkFenceClassName: a, ClientDetails: [
+			{id: a, cidrs: [192.0.2.1/32]}]}]}`, []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")}},
+		"several of several classes": {`{networkFenceClientStatus: [{networkFenceClassName: a, ClientDetails: [
+			{id: a, cidrs: [192.0.2.1/32, "2001:db8::1/128"]}, {id: b, cidrs: [192.0.2.2/32]}]},
+			{networkFenceClassName: b, ClientDetails: [{id: c, cidrs: [192.0.2.3/32]}]}]}`, []netip.Prefix{
+			netip.MustParsePrefix("192.0.2.1/32"), netip.MustParsePrefix("2001:db8::1/128"),
+			netip.MustParsePrefix("192.0.2.2/32"), netip.MustParsePrefix("192.0.2.3/32")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"driver": map[string]any{
+				"name": "rbd.csi.ceph.com", "nodeID": "node-a", "endpoint": "pod://p.n:9070"}}}}
+			o.SetAPIVersion("csiaddons.openshift.io/v1alpha1")
+			o.SetKind("CSIAddonsNode")
+			o.SetNamespace("default")
+			o.SetName("node-a")
+			expectAllowed(t, in.admin.Create(t.Context(), o))
+			defer func() { expectAllowed(t, in.admin.Delete(t.Context(), o)) }()
+			if c.status != "" {
+				o.Object["status"] = merged(t, c.status)
+				expectAllowed(t, in.admin.Status().Update(t.Context(), o))
+			}
+			got, err := source.Client(t.Context(), o)
+			want := fencing.Client{NodeName: "node-a", Driver: "rbd.csi.ceph.com", Addresses: c.want}
+			if err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("client %+v, error %v; want %+v", got, err, want)
+			}
+		})
+	}
+}
+
+// testCoveredVolumes: a driver may have several storage systems.
+func (in installation) testCoveredVolumes(t *testing.T) {
+	source := in.sourceOf(t, "network-fence")
+	for name, c := range map[string]struct {
+		parameters string
+		attributes map[string]string
+		want       bool
+	}{
+		"of the same storage":              {`{parameters: {clusterID: c}}`, map[string]string{"clusterID": "c", "pool": "p"}, true},
+		"of other storage":                 {`{parameters: {clusterID: c}}`, map[string]string{"clusterID": "d"}, false},
+		"of storage that is not known":     {`{parameters: {clusterID: c}}`, nil, false},
+		"that lack one of the parameters":  {`{parameters: {clusterID: c, x: y}}`, map[string]string{"clusterID": "c"}, false},
+		"where the fence names no storage": {`{}`, map[string]string{"clusterID": "c"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := &unstructured.Unstructured{Object: map[string]any{"spec": merged(t, c.parameters)}}
+			got, err := source.CoversVolume(t.Context(), o, fencing.Volume{Attributes: c.attributes})
+			if err != nil || got != c.want {
+				t.Errorf("covered: %t, error %v; want %t", got, err, c.want)
+			}
+		})
+	}
 }
 
 // watchdog is the source that docs/fencing.md describes and that is no preset.
@@ -306,7 +410,7 @@ func (p fencePreset) object() *unstructured.Unstructured {
 	o.SetAPIVersion(p.apiVersion)
 	o.SetKind(p.kind)
 	o.SetName("fenced")
-	if p.kind != "Node" {
+	if p.kind != "Node" && p.kind != "NetworkFence" {
 		o.SetNamespace("default")
 	}
 	return o
@@ -344,8 +448,9 @@ func (p fencePreset) expectVerdict(t *testing.T, in installation, source *fencin
 		annotations[key] = value.(string)
 	}
 	o.SetAnnotations(annotations)
-	if spec := merged(t, p.spec, s.spec); len(spec) > 0 {
-		o.Object["spec"] = spec
+	spec := merged(t, p.spec, s.spec)
+	if first := merged(t, p.spec, s.spec, s.changed); len(first) > 0 {
+		o.Object["spec"] = first
 	}
 	expectAllowed(t, in.admin.Create(t.Context(), o))
 	defer func() {
@@ -357,6 +462,10 @@ func (p fencePreset) expectVerdict(t *testing.T, in installation, source *fencin
 		o.Object["status"] = merged(t, strings.Split(s.status, "\n---\n")...)
 		expectAllowed(t, in.admin.Status().Update(t.Context(), o))
 	}
+	if s.changed != "" {
+		o.Object["spec"] = spec
+		expectAllowed(t, in.admin.Update(t.Context(), o))
+	}
 	if s.deleted {
 		expectAllowed(t, in.admin.Delete(t.Context(), o))
 	}
@@ -365,12 +474,13 @@ func (p fencePreset) expectVerdict(t *testing.T, in installation, source *fencin
 	objects := reader.Resource(source.Resource()).Namespace(o.GetNamespace())
 	o, err = objects.Get(t.Context(), o.GetName(), metav1.GetOptions{})
 	expectAllowed(t, err)
-	want := fencing.Verdict{NodeName: p.node, ProviderID: p.providerID, Holds: s.holds}
+	want := fencing.Verdict{NodeName: p.node, ProviderID: p.providerID, Driver: p.driver, Addresses: p.addresses,
+		Holds: s.holds}
 	if s.unnamed {
-		want.NodeName, want.ProviderID = "", ""
+		want.NodeName, want.ProviderID, want.Driver = "", "", ""
 	}
 	got, err := source.Evaluate(t.Context(), o)
-	if err != nil || got != want {
+	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("verdict %+v, error %v; want %+v", got, err, want)
 	}
 }

@@ -8,6 +8,7 @@ package operator
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -144,12 +145,30 @@ func TestWithoutAnAnswerItIsNotKnownWhetherASourceCanBeUsed(t *testing.T) {
 	}
 }
 
+// TestBothResourcesOfASourceThatCutsAccessAreExamined: it needs the addresses that drivers report.
+func TestBothResourcesOfASourceThatCutsAccessAreExamined(t *testing.T) {
+	source := volumesv1alpha1.FenceSource{Name: "net", Group: "example.com", Version: "v1", Resource: "hosts",
+		Clients: &volumesv1alpha1.FenceClients{Group: "example.com", Version: "v1", Resource: "clients"}}
+	r, _ := newExamined(&access{allowed: true})
+	problems, _, err := r.examineFences(t.Context(), []volumesv1alpha1.FenceSource{source})
+	if err != nil || len(problems) != 1 || problems[0].Reason != volumesv1alpha1.ReasonFenceSourceMissing ||
+		!strings.Contains(problems[0].Message, "clients.example.com") {
+		t.Errorf("problems %+v, error %v; want that clients.example.com is not served", problems, err)
+	}
+	if !r.sources.defines("clients.example.com") {
+		t.Error("the definition of the clients does not concern the operator, want that it does")
+	}
+}
+
 func TestABrokenFenceSourceIsLeftOutAndNamed(t *testing.T) {
 	sources := append(hosts(), hosts()...)
 	sources[0].Name, sources[0].Holds = "broken", "object."
 	given := volumesv1alpha1.VolumeManagerSpec{Fencing: &volumesv1alpha1.Fencing{Sources: sources,
 		ManageOutOfServiceTaint: ptr.To(true)}}
 	spec, problems := withoutBroken(given)
+	if !ptr.Deref(spec.Fencing.ManageOutOfServiceTaint, false) {
+		t.Error("manageOutOfServiceTaint is lost beside a broken source, want it kept")
+	}
 	if got := sourcesOf(spec); len(got) != 1 || got[0].Name != "hosts" || len(given.Fencing.Sources) != 2 {
 		t.Errorf("sources %+v of %+v, want hosts alone", got, given.Fencing.Sources)
 	}

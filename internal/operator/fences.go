@@ -130,7 +130,21 @@ func (r *Reconciler) examineFences(ctx context.Context, sources []volumesv1alpha
 // examineFence returns what keeps a source from being used, or nil.
 func (r *Reconciler) examineFence(ctx context.Context, source *volumesv1alpha1.FenceSource) (*condition.Problem,
 	error) {
-	resource := schema.GroupVersionResource{Group: source.Group, Version: source.Version, Resource: source.Resource}
+	resources := []schema.GroupVersionResource{{Group: source.Group, Version: source.Version, Resource: source.Resource}}
+	if c := source.Clients; c != nil {
+		resources = append(resources, schema.GroupVersionResource{Group: c.Group, Version: c.Version, Resource: c.Resource})
+	}
+	for _, resource := range resources {
+		if problem, err := r.examineResource(ctx, source, resource); problem != nil || err != nil {
+			return problem, err
+		}
+	}
+	return nil, nil
+}
+
+// examineResource of a source.
+func (r *Reconciler) examineResource(ctx context.Context, source *volumesv1alpha1.FenceSource,
+	resource schema.GroupVersionResource) (*condition.Problem, error) {
 	served, err := serves(r.sources.discovery, resource)
 	if err != nil {
 		return nil, err
@@ -138,7 +152,7 @@ func (r *Reconciler) examineFence(ctx context.Context, source *volumesv1alpha1.F
 	if !served {
 		return &condition.Problem{Reason: volumesv1alpha1.ReasonFenceSourceMissing, Message: fmt.Sprintf(
 			"source %s: the API server does not serve %s in version %s: install it, or correct group, version and resource",
-			source.Name, resource.GroupResource(), source.Version)}, nil
+			source.Name, resource.GroupResource(), resource.Version)}, nil
 	}
 	for _, verb := range []string{"get", "list", "watch"} {
 		allowed, err := r.managerMay(ctx, verb, resource)
@@ -194,6 +208,9 @@ func (s *fenceSources) follow(sources []volumesv1alpha1.FenceSource) bool {
 	s.definitions = map[string]bool{}
 	for _, source := range sources {
 		s.definitions[source.Resource+"."+source.Group] = true
+		if c := source.Clients; c != nil {
+			s.definitions[c.Resource+"."+c.Group] = true
+		}
 	}
 	outdated := s.outdated
 	s.outdated = false

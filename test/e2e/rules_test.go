@@ -73,6 +73,7 @@ var exceptions = []exception{
 	// Fence sources are of other programs.
 	{"hawser-fence-baremetalhost", "*", "*", "config TestThePresetsOfFenceSources"},
 	{"hawser-fence-cluster-api-machine", "*", "*", "config TestThePresetsOfFenceSources"},
+	{"hawser-fence-network-fence", "*", "*", "config TestThePresetsOfFenceSources"},
 	{"hawser-fence-fence-agents-remediation", "*", "*", "config TestThePresetsOfFenceSources"},
 	// The policies ask for it. It is in no request.
 	{"hawser-manager", "manage", "nodevolumestates", "config testImpostors"},
