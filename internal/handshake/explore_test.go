@@ -101,7 +101,6 @@ func TestEachGuardOfTheProtocolIsNeeded(t *testing.T) {
 		{GuardContradicted, assertWorld, I9},
 		{GuardCutHolds, cutWorld, I2},
 		{GuardCutHolds, cutKubeletWorld, I2},
-		{GuardCutHolds, cutExclusiveWorld, I3},
 		{GuardNoLease, agentlessWorld, I6},
 		{GuardHolderDetached, agentlessWorld, I6},
 		{GuardNotRestored, agentlessRestoreWorld, I6},

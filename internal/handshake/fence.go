@@ -48,12 +48,13 @@ func FenceAssertion(record volumesv1alpha1.FenceObservation, renewal string) Ass
 }
 
 // CutOf returns the fence that cuts the access of what was forced away, as long as only that fence keeps it from the
-// volume: until the node has reported that nothing is left, the fence was seen to be lifted, or the driver is known to
-// cut the access itself. It is nil for any other entry.
+// volume: until the node has reported that nothing is left, the fence was seen to be lifted, or the driver, which is
+// known to cut the access itself, has unpublished the volume. It is nil for any other entry.
 func (p Protocol) CutOf(
 	n Node, entry *volumesv1alpha1.NodeAttachment, driverCuts bool,
 ) *volumesv1alpha1.FenceReference {
-	if entry == nil || entry.Evidence == nil || !cutsAccess(entry.Evidence) || entry.Evidence.Unprotected || driverCuts {
+	if entry == nil || entry.Evidence == nil || !cutsAccess(entry.Evidence) || entry.Evidence.Unprotected ||
+		driverCuts && n.Entry.Detached {
 		return nil
 	}
 	n.Entry.Lifted = true
