@@ -172,15 +172,15 @@ func TestASourceThatCutsAccessNeedsEachOfItsParts(t *testing.T) {
 		change func(*volumesv1alpha1.FenceSource)
 		want   string
 	}{
-		"no driver":    {func(s *volumesv1alpha1.FenceSource) { s.Driver = "" }, "needs holds, driver, addresses and clients"},
+		"no driver":    {func(s *volumesv1alpha1.FenceSource) { s.Driver = "" }, "needs holds, driver"},
 		"no addresses": {func(s *volumesv1alpha1.FenceSource) { s.Addresses = "" }, "needs holds, driver"},
 		"no clients":   {func(s *volumesv1alpha1.FenceSource) { s.Clients = nil }, "needs holds, driver"},
 		"clients without addresses": {func(s *volumesv1alpha1.FenceSource) { s.Clients.Addresses = "" },
 			"needs holds, driver"},
 		"nothing that holds": {func(s *volumesv1alpha1.FenceSource) { s.Holds = "" }, "needs holds"},
-		"a node":             {func(s *volumesv1alpha1.FenceSource) { s.NodeName = "'n'" }, "neither nodeName nor providerID"},
-		"one address":        {func(s *volumesv1alpha1.FenceSource) { s.Addresses = "'192.0.2.1'" }, "must return list(string)"},
-		"numbers":            {func(s *volumesv1alpha1.FenceSource) { s.Clients.Addresses = "[1]" }, "must return list(string)"},
+		"a node":             {func(s *volumesv1alpha1.FenceSource) { s.NodeName = "'n'" }, "neither nodeName"},
+		"one address":        {func(s *volumesv1alpha1.FenceSource) { s.Addresses = "'192.0.2.1'" }, "must return list"},
+		"numbers":            {func(s *volumesv1alpha1.FenceSource) { s.Clients.Addresses = "[1]" }, "must return list"},
 		"a broken expression of the clients": {func(s *volumesv1alpha1.FenceSource) { s.Clients.Driver = "object." },
 			"source net: clients.driver"},
 		"a volume where there is none": {func(s *volumesv1alpha1.FenceSource) { s.Holds = "volume.handle == 'h'" },

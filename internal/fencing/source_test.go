@@ -81,7 +81,8 @@ func TestWhatAnObjectProves(t *testing.T) {
 				t.Fatal(err)
 			}
 			got, err := source.Evaluate(t.Context(), host(c.object))
-			if !reflect.DeepEqual(got, c.want) || (err == nil) != (c.fails == "") || err != nil && !strings.Contains(err.Error(), c.fails) {
+			if !reflect.DeepEqual(got, c.want) || (err == nil) != (c.fails == "") ||
+				err != nil && !strings.Contains(err.Error(), c.fails) {
 				t.Errorf("verdict %+v, error %v; want %+v, and an error with %q", got, err, c.want, c.fails)
 			}
 		})

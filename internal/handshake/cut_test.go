@@ -43,6 +43,8 @@ func TestWhichFenceAloneKeepsAVolumeFromItsNode(t *testing.T) {
 		return &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceFenced, Unprotected: unprotected,
 			Fence: &volumesv1alpha1.FenceReference{Name: "f", Proves: proves}}
 	}
+	cut, unprotected := fence(volumesv1alpha1.FenceAccessCut, false), fence(volumesv1alpha1.FenceAccessCut, true)
+	off, unprotectedOff := fence(volumesv1alpha1.FencePowerOff, false), fence(volumesv1alpha1.FencePowerOff, true)
 	used := []volumesv1alpha1.NodeVolume{{VolumeName: volume, AttachmentUID: "u1", InUse: true}}
 	for name, c := range map[string]struct {
 		evidence *volumesv1alpha1.DetachEvidence
@@ -52,15 +54,15 @@ func TestWhichFenceAloneKeepsAVolumeFromItsNode(t *testing.T) {
 		want             bool
 		declared, lifted bool
 	}{
-		"access that is cut":                   {evidence: fence(volumesv1alpha1.FenceAccessCut, false), used: used, want: true},
-		"the agent has reported":               {evidence: fence(volumesv1alpha1.FenceAccessCut, false)},
-		"it was lifted":                        {evidence: fence(volumesv1alpha1.FenceAccessCut, true), used: used, lifted: true},
-		"a machine that is off":                {evidence: fence(volumesv1alpha1.FencePowerOff, false), used: used, declared: true},
-		"a machine that is off, unprotected":   {evidence: fence(volumesv1alpha1.FencePowerOff, true), used: used, declared: true},
+		"access that is cut":                   {evidence: cut, used: used, want: true},
+		"the agent has reported":               {evidence: cut},
+		"it was lifted":                        {evidence: unprotected, used: used, lifted: true},
+		"a machine that is off":                {evidence: off, used: used, declared: true},
+		"a machine that is off, unprotected":   {evidence: unprotectedOff, used: used, declared: true},
 		"no evidence":                          {used: used},
-		"the driver is about to cut it itself": {evidence: fence(volumesv1alpha1.FenceAccessCut, false), used: used, cuts: true, want: true},
-		"the driver has cut it":                {evidence: fence(volumesv1alpha1.FenceAccessCut, false), used: used, cuts: true, detached: true},
-		"a driver that cuts nothing has unpublished it": {evidence: fence(volumesv1alpha1.FenceAccessCut, false), used: used,
+		"the driver is about to cut it itself": {evidence: cut, used: used, cuts: true, want: true},
+		"the driver has cut it":                {evidence: cut, used: used, cuts: true, detached: true},
+		"a driver that cuts nothing has unpublished it": {evidence: cut, used: used,
 			detached: true, want: true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -23,7 +23,8 @@ const (
 	// I6: there is no publication for an intent that we let go.
 	I6 Invariant = "I6 no publication without its intent"
 	// I9: the report of an agent that is heard is overruled by nothing but a declaration that names the attachment, or
-	// evidence that this machine's access was cut since that report; and a taint that such an agent has contradicted counts no more.
+	// evidence that this machine's access was cut since that report; and a taint that such an agent has contradicted
+	// counts no more.
 	I9 Invariant = "I9 a live agent is not overruled"
 	// I8: an attachment does not become usable on a node where an earlier one is still mounted, and no act for an
 	// earlier one hits what is mounted on a later one.

@@ -356,7 +356,10 @@ func (n *nodeState) tell() string {
 	for _, w := range [...]struct {
 		ok   bool
 		word string
-	}{{n.entry.forced, " forced"}, {n.entry.unprotected, " unprotected"}, {n.entry.detached, " detached"}, {!n.reported, ", never reported"}} {
+	}{
+		{n.entry.forced, " forced"}, {n.entry.unprotected, " unprotected"}, {n.entry.detached, " detached"},
+		{!n.reported, ", never reported"},
+	} {
 		if w.ok {
 			text += w.word
 		}

@@ -77,8 +77,8 @@ func (p Protocol) MayRelyOn(n Node, a Assertion) Guard {
 
 // MayRelyOnCut reports whether it is evidence that the machine of the node has no access to the volume any more, at the
 // version of n. The caller has read, live and in this order, n, the Node, by which addresses the machine reaches the
-// volume's storage, and that they are cut. An agent that is heard contradicts nothing of that: whatever it writes to the
-// volume does not arrive.
+// volume's storage, and that they are cut. An agent that is heard contradicts nothing of that: whatever it writes to
+// the volume does not arrive.
 func (p Protocol) MayRelyOnCut(n Node) Guard {
 	return p.refuse(GuardSameMachine, !n.Use.Foreign)
 }
@@ -103,8 +103,8 @@ func (p Protocol) mayReplace(n Node, uid types.UID) bool {
 
 // MayDelete reports whether the VolumeAttachment a may be deleted, given n as it was read after Detaching was
 // written, and a. Both may be old by then: Detaching is final, and the process that decided may sleep before the
-// DELETE, which carries a's UID as a precondition. Where Detaching rests on access that is cut, the caller has read live
-// after n that it still is; so it has for MayMoveLock and MayFence.
+// DELETE, which carries a's UID as a precondition. Where Detaching rests on access that is cut, the caller has read
+// live after n that it still is; so it has for MayMoveLock and MayFence.
 func (p Protocol) MayDelete(n Node, a Attachment) Guard {
 	_, declared := n.Declares(a.UID)
 	return first(

@@ -26,6 +26,19 @@ func newVolumeManager(t *testing.T, name string, with changes) *unstructured.Uns
 	return vm
 }
 
+// fenceSource is one that proves that, with these fields.
+func fenceSource(proves string, fields ...string) changes {
+	source := map[string]any{"name": "s", "version": "v1", "resource": "fences", "holds": "true", "proves": proves}
+	for _, field := range fields {
+		source[field] = "''"
+		if field == "clients" {
+			source[field] = map[string]any{"version": "v1", "resource": "clients", "nodeName": "''", "driver": "''",
+				"addresses": "[]"}
+		}
+	}
+	return changes{"spec.fencing": map[string]any{"sources": []any{source}}}
+}
+
 func (s server) testCreateVolumeManager(t *testing.T) {
 	for _, test := range []struct {
 		name, object string
@@ -55,6 +68,25 @@ func (s server) testCreateVolumeManager(t *testing.T) {
 			"podForceDetachAfter must be a duration from 1m to 720h"},
 		{"forgetting too early", "cluster", changes{"spec.detach.forgetGoneNodesAfter": "59m"},
 			"forgetGoneNodesAfter must be a duration from 1h to 8760h"},
+		{"a fence source of a machine", "cluster", fenceSource("PowerOff", "nodeName"), ""},
+		{"one by provider ID", "cluster", fenceSource("InstanceGone", "providerID"), ""},
+		{"one by both", "cluster", fenceSource("PowerOff", "nodeName", "providerID"), "by either nodeName or providerID"},
+		{"one by neither", "cluster", fenceSource("PowerOff"), "by either nodeName or providerID"},
+		{"one with a driver", "cluster", fenceSource("PowerOff", "nodeName", "driver"), "only a source that proves AccessCut"},
+		{"one with clients", "cluster", fenceSource("PowerOff", "nodeName", "clients"), "only a source that proves AccessCut"},
+		{"one that covers volumes", "cluster", fenceSource("PowerOff", "nodeName", "covers"),
+			"only a source that proves AccessCut"},
+		{"a fence source of access", "cluster", fenceSource("AccessCut", "driver", "addresses", "clients"), ""},
+		{"one that covers some volumes", "cluster", fenceSource("AccessCut", "driver", "addresses", "clients", "covers"), ""},
+		{"one of access without a driver", "cluster", fenceSource("AccessCut", "addresses", "clients"),
+			"has driver, addresses and clients"},
+		{"one of access without addresses", "cluster", fenceSource("AccessCut", "driver", "clients"),
+			"has driver, addresses and clients"},
+		{"one of access without clients", "cluster", fenceSource("AccessCut", "driver", "addresses"),
+			"has driver, addresses and clients"},
+		{"one of access to a node", "cluster", fenceSource("AccessCut", "driver", "addresses", "clients", "nodeName"),
+			"has neither nodeName nor providerID"},
+		{"one of something else", "cluster", fenceSource("Hope", "nodeName"), `supported values: "PowerOff"`},
 		{"detach defaults", "cluster", changes{"spec.detach.podForceDetachAfter": "6m",
 			"spec.detach.forgetGoneNodesAfter": "24h"},
 			""},

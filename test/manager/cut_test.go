@@ -27,12 +27,14 @@ func networkFences(t *testing.T) managerOptions {
 		return "has(object.data) && '" + name + "' in object.data ? object.data." + name + " : " + otherwise
 	}
 	list := func(name string) string {
-		return "has(object.data) && '" + name + "' in object.data && object.data." + name + " != '' ? object.data." + name + ".split(',') : []"
+		return "has(object.data) && '" + name + "' in object.data && object.data." + name + " != '' ? object.data." + name +
+			".split(',') : []"
 	}
 	source, err := fencing.Compile(volumesv1alpha1.FenceSource{
 		Name: "net", Version: "v1", Resource: "configmaps", Proves: volumesv1alpha1.FenceAccessCut,
 		Driver: field("fenced", "''"), Addresses: list("cidrs"),
-		Holds: "has(object.data) && 'wish' in object.data && object.data.wish == 'Fenced' && object.data.result == 'Succeeded'",
+		Holds: "has(object.data) && 'wish' in object.data && object.data.wish == 'Fenced' && " +
+			"object.data.result == 'Succeeded'",
 		Clients: &volumesv1alpha1.FenceClients{Version: "v1", Resource: "configmaps",
 			NodeName: field("client", "''"), Driver: field("driver", "''"), Addresses: list("addresses")},
 	})

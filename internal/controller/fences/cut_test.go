@@ -61,10 +61,11 @@ func live(objects ...*unstructured.Unstructured) *dynamicfake.FakeDynamicClient 
 	for _, o := range objects {
 		all = append(all, o)
 	}
-	return dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
+	kinds := map[schema.GroupVersionResource]string{
 		{Group: "example.com", Version: "v1", Resource: "fences"}:  "FenceList",
 		{Group: "example.com", Version: "v1", Resource: "clients"}: "ClientList",
-	}, all...)
+	}
+	return dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, all...)
 }
 
 // TestWhichFencesCutANodeOff asks what is known from the watch and what is read live: both have to agree.

@@ -47,8 +47,8 @@ func (l *Lifts) Concerned(nvs *volumesv1alpha1.NodeVolumeState) bool {
 	return false
 }
 
-// Lifted reads live, after nvs, whether the fence was lifted that alone keeps the volume from the node; false where there
-// is none.
+// Lifted reads live, after nvs, whether the fence was lifted that alone keeps the volume from the node; false where
+// there is none.
 func (l *Lifts) Lifted(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState, volume string) (bool, error) {
 	if nvs == nil {
 		return false, nil

@@ -24,11 +24,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/fencing"
@@ -54,13 +51,6 @@ type Watcher struct {
 	listeners []listener
 }
 
-// listener is woken for a Node of which a fence comes to hold, or is lifted.
-type listener struct {
-	wake func(ctx context.Context, node string)
-	// cuts: only for fences that cut access.
-	cuts bool
-}
-
 // fence that holds.
 type fence struct {
 	ref volumesv1alpha1.FenceReference
@@ -83,32 +73,6 @@ type evaluated struct {
 // NeedLeaderElection is false: a process that becomes the leader has read the fences before.
 func (w *Watcher) NeedLeaderElection() bool { return false }
 
-// Listen has wake called for each Node of which a fence comes to hold, or is lifted.
-func (w *Watcher) Listen(
-	wake func(ctx context.Context, node string, q workqueue.TypedRateLimitingInterface[reconcile.Request]),
-) source.Source {
-	return source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.listeners = append(w.listeners, listener{wake: func(ctx context.Context, node string) { wake(ctx, node, q) }})
-		return nil
-	})
-}
-
-// ListenToCuts has wake called for each Node of which access that is cut may have changed.
-func (w *Watcher) ListenToCuts(
-	wake func(ctx context.Context, node string, q workqueue.TypedRateLimitingInterface[reconcile.Request]),
-) source.Source {
-	return source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.listeners = append(w.listeners, listener{
-			wake: func(ctx context.Context, node string) { wake(ctx, node, q) }, cuts: true,
-		})
-		return nil
-	})
-}
-
 // Start watches until ctx ends. A source that is not served, or that the manager may not read, is tried again by the
 // informer.
 func (w *Watcher) Start(ctx context.Context) error {
@@ -116,7 +80,8 @@ func (w *Watcher) Start(ctx context.Context) error {
 	for _, s := range w.Sources {
 		if err := w.watch(ctx, &all, watched{
 			resource: s.Resource(), transform: evaluator(ctx, s), filled: func() { w.fill(ctx, s) },
-			see: func(o *evaluated) { w.put(ctx, s, keyOf(o), o.fence) }, lose: func(o *evaluated) { w.put(ctx, s, keyOf(o), fence{}) },
+			see:  func(o *evaluated) { w.put(ctx, s, keyOf(o), o.fence) },
+			lose: func(o *evaluated) { w.put(ctx, s, keyOf(o), fence{}) },
 		}); err != nil {
 			return err
 		}
@@ -252,36 +217,6 @@ func (w *Watcher) put(ctx context.Context, s *fencing.Source, key client.ObjectK
 	}
 	for _, of := range []fencing.Verdict{before.of, f.of} {
 		w.wake(ctx, of)
-	}
-}
-
-func (w *Watcher) wake(ctx context.Context, of fencing.Verdict) {
-	names := []string{of.NodeName}
-	if of.ProviderID != "" {
-		nodes := &corev1.NodeList{}
-		if err := w.Cache.List(ctx, nodes); err != nil {
-			ctrl.Log.WithName("fences").Error(err, "listing Nodes for a fence", "providerID", of.ProviderID)
-		}
-		for i := range nodes.Items {
-			if nodes.Items[i].Spec.ProviderID == of.ProviderID {
-				names = append(names, nodes.Items[i].Name)
-			}
-		}
-	}
-	w.tell(ctx, false, names...)
-}
-
-// tell the listeners of the Nodes.
-func (w *Watcher) tell(ctx context.Context, cut bool, nodes ...string) {
-	w.mu.Lock()
-	listeners := slices.Clone(w.listeners)
-	w.mu.Unlock()
-	for _, name := range nodes {
-		for _, l := range listeners {
-			if name != "" && (cut || !l.cuts) {
-				l.wake(ctx, name)
-			}
-		}
 	}
 }
 

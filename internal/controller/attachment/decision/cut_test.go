@@ -1,0 +1,68 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package decision
+
+import (
+	"strings"
+	"testing"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+// cutOff is evidence that the node's access is cut.
+func cutOff(n *Node) {
+	n.Evidence = &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceFenced,
+		Fence: &volumesv1alpha1.FenceReference{Proves: volumesv1alpha1.FenceAccessCut}}
+}
+
+// lifted: the entry rests on access that was cut and is not any more.
+func lifted(n *Node) { n.State.Entry.Lifted = true }
+
+func TestAccessThatIsCutIsNoOrderToDetach(t *testing.T) {
+	checkDecisions(t, []decision{
+		{"what nothing wants is detached under a live agent",
+			Facts{Nodes: []*Node{on("a", attachedAs("1"), inUse("1"), cutOff)}}, "MarkDetaching a 1 on evidence"},
+		{"what the agent has released is detached on that",
+			Facts{Nodes: []*Node{on("a", attachedAs("1"), cutOff)}}, "MarkDetaching a 1"},
+		{"what an intent wants stays",
+			Facts{Nodes: []*Node{on("a", wanted("i"), attachedAs("1"), inUse("1"), cutOff)}}, ""},
+		{"what pods use stays, unlike with a machine that is off",
+			Facts{Nodes: []*Node{on("a", attachedAs("1"), inUse("1"), pods, cutOff)}}, ""},
+		{"the machine is off",
+			Facts{Nodes: []*Node{on("a", attachedAs("1"), inUse("1"), pods, tainted)}}, "MarkDetaching a 1 on evidence"},
+	})
+}
+
+func TestAVolumeWhoseCutWasLiftedIsNotHandedOver(t *testing.T) {
+	gone := together(entry(handshake.Detaching, "1"), forced, detached)
+	checkDecisions(t, []decision{
+		{"the cut holds", Facts{Exclusive: true, Nodes: []*Node{on("a", gone, inUse("1")), on("b", wanted("i"))}}, "Attach b"},
+		{"it was lifted",
+			Facts{Exclusive: true, Nodes: []*Node{on("a", gone, inUse("1"), lifted), on("b", wanted("i"))}}, ""},
+		{"and the agent has reported", Facts{Exclusive: true, Nodes: []*Node{on("a", gone, lifted), on("b", wanted("i"))}},
+			"Forget a"},
+		{"and it was declared released",
+			Facts{Exclusive: true, Nodes: []*Node{on("a", gone, inUse("1"), lifted, declared("1")), on("b", wanted("i"))}},
+			"Attach b"},
+	})
+}
+
+func TestWhoWaitsForALiftedCutIsShownHowThatEnds(t *testing.T) {
+	n := on("b")
+	n.WaitFor(on("a"), handshake.GuardCutHolds)
+	if n.Wait == nil || n.Wait.Holder != nil || n.Wait.Reason != volumesv1alpha1.ReasonVolumeInUse ||
+		!strings.Contains(n.Wait.Message, "declares") {
+		t.Errorf("wait of node b: %+v; want what ends it", n.Wait)
+	}
+}
+
+func TestOnlyAFenceOfAccessCutsIt(t *testing.T) {
+	if CutsAccess(nil) || CutsAccess(&volumesv1alpha1.DetachEvidence{}) || CutsAccess(&volumesv1alpha1.DetachEvidence{
+		Fence: &volumesv1alpha1.FenceReference{Proves: volumesv1alpha1.FencePowerOff}}) {
+		t.Error("evidence without a fence of access cuts it, want that it does not")
+	}
+}
