@@ -162,10 +162,14 @@ type FenceObservation struct {
 	// +kubebuilder:validation:MaxLength=256
 	// +optional
 	LastRenewal string `json:"lastRenewal,omitempty"`
+	// lastSession is status.protocol.session when a manager first saw the fence: any other one contradicts the fence.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	LastSession int64 `json:"lastSession,omitempty"`
 	// observed is when a manager first saw the fence.
 	// +required
 	Observed metav1.Time `json:"observed"`
-	// contradicted is when a manager saw that the agent had renewed its Lease since. From then on the fence is no
+	// contradicted is when a manager saw that the agent had been heard since. From then on the fence is no
 	// evidence until it is lifted and holds again.
 	// +optional
 	Contradicted *metav1.Time `json:"contradicted,omitempty"`

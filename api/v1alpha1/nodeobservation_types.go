@@ -84,7 +84,11 @@ type OutOfServiceObservation struct {
 	// +kubebuilder:validation:MaxLength=256
 	// +optional
 	LastRenewal string `json:"lastRenewal,omitempty"`
-	// contradicted is when a manager saw that the agent had renewed its Lease since. From then on the taint is no
+	// lastSession is status.protocol.session when a manager first saw the taint: any other one contradicts the taint.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	LastSession int64 `json:"lastSession,omitempty"`
+	// contradicted is when a manager saw that the agent had been heard since. From then on the taint is no
 	// evidence until it is removed and set again.
 	// +optional
 	Contradicted *metav1.Time `json:"contradicted,omitempty"`

@@ -21,16 +21,20 @@ import (
 
 func ready(node *corev1.Node) bool { return explain.NodeReady(node).Status == corev1.ConditionTrue }
 
-// taintedNodes finds nodes that run and are declared to be off. The manager removes its own taint.
+// taintedNodes finds nodes that run and are declared to be off. The manager removes its own taint soon after the machine
+// is back.
 func taintedNodes(x *examination) {
 	for _, node := range x.c.Nodes.Items {
-		taint := handshake.DeclaredOff(node)
+		taint := handshake.OutOfService(node)
 		if taint == nil || !ready(node) || x.once[volumesv1alpha1.ReasonTaintContradicted+" "+node.Name] {
 			continue
 		}
 		since := explain.Written(node.ManagedFields, `"f:taints"`)
 		if taint.TimeAdded != nil {
 			since = taint.TimeAdded.Time
+		}
+		if back := explain.NodeReady(node).LastTransitionTime.Time; handshake.SetByHawser(taint) && back.After(since) {
+			since = back
 		}
 		if !x.old(since, settles) {
 			continue

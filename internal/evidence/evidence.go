@@ -55,7 +55,8 @@ func (g Ground) Assertions() []Assertion {
 	if taint := handshake.DeclaredOff(g.Node); taint != nil {
 		a := Assertion{Type: volumesv1alpha1.EvidenceOutOfServiceTaint, Since: taint.TimeAdded,
 			Text: "the Node carries the taint " + corev1.TaintNodeOutOfService}
-		a.Void = void(handshake.TaintAssertion(g.State.Status.Node.OutOfService, taint, g.Renewal))
+		a.Void = void(handshake.TaintAssertion(g.State.Status.Node.OutOfService, taint,
+			handshake.LastHeard(g.State, g.Renewal)))
 		all = append(all, a)
 	}
 	for i := range g.State.Status.Node.Fences {
@@ -63,7 +64,7 @@ func (g Ground) Assertions() []Assertion {
 		a := Assertion{Type: volumesv1alpha1.EvidenceFenced, Fence: &r.FenceReference, Since: &r.Observed,
 			Text: fmt.Sprintf("%s of fence source %s proves %s",
 				client.ObjectKey{Namespace: r.Namespace, Name: r.Name}, r.Source, r.Proves)}
-		if a.Void = void(handshake.FenceAssertion(*r, g.Renewal)); a.Void == "" {
+		if a.Void = void(handshake.FenceAssertion(*r, handshake.LastHeard(g.State, g.Renewal))); a.Void == "" {
 			a.Void = g.Unrecognized()
 		}
 		all = append(all, a)

@@ -36,10 +36,10 @@ func TestARecordIsOfOneTaintAndIsContradictedForGood(t *testing.T) {
 		change(other)
 		return other
 	}
-	first := RecordTaint(nil, taint, "a", now)
-	void := RecordTaint(first, taint, "b", now)
+	first := RecordTaint(nil, taint, Heard{Renewal: "a"}, now)
+	void := RecordTaint(first, taint, Heard{Renewal: "b"}, now)
 	timed := with(func(t *corev1.Taint) { t.TimeAdded = &added })
-	if got := RecordTaint(nil, timed, "a", now); got.TimeAdded == nil || !got.TimeAdded.Equal(&added) {
+	if got := RecordTaint(nil, timed, Heard{Renewal: "a"}, now); got.TimeAdded == nil || !got.TimeAdded.Equal(&added) {
 		t.Errorf("record of a taint that was added at %s: %v, want that time", added, got.TimeAdded)
 	}
 	for _, c := range []struct {
@@ -65,11 +65,11 @@ func TestARecordIsOfOneTaintAndIsContradictedForGood(t *testing.T) {
 			false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := RecordTaint(c.record, c.taint, c.renewal, now)
+			got := RecordTaint(c.record, c.taint, Heard{Renewal: c.renewal}, now)
 			if (got == nil) != c.none || (got == c.record) != c.same || got != nil && (got.Contradicted != nil) != c.void {
 				t.Errorf("record after %+v: %+v; want the same %t, none %t, contradicted %t", c.record, got, c.same, c.none, c.void)
 			}
-			said := TaintAssertion(c.record, c.taint, c.renewal)
+			said := TaintAssertion(c.record, c.taint, Heard{Renewal: c.renewal})
 			if counts := said == (Assertion{Recorded: true}); counts != c.counts {
 				t.Errorf("what the taint asserts: %+v, want that it counts: %t", said, c.counts)
 			}

@@ -173,6 +173,7 @@ func TestEachWayOfReadingAndWritingIsNeeded(t *testing.T) {
 		{effectOrderLease, assertWorld, I9},
 		{effectSessionWrites, assertWorld, I9},
 		{effectRecordKept, assertWorld, I9},
+		{effectSessionVoids, assertWorld, I9},
 		{effectCutLive, cutWorld, I9},
 		{effectCutOrder, cutWorld, I9},
 		{effectCutMachine, cutMachineWorld, I5},

@@ -16,11 +16,11 @@ import (
 // MaxFences of a node are recorded.
 const MaxFences = 16
 
-// RecordFences is the record of a node's fences after records; those in held hold now. renewal identifies the last
-// renewal of the agent's Lease, read live after the fences; empty where there is no Lease. A fence is a claim about the
-// machine as an out-of-service taint is one, so it is recorded and contradicted alike. A new one displaces none.
+// RecordFences is the record of a node's fences after records; those in held hold now. heard is
+// what the state and the agent's Lease show, the Lease read live after the fences. A fence is a claim about the machine as
+// an out-of-service taint is one, so it is recorded and contradicted alike. A new one displaces none.
 func RecordFences(
-	records []volumesv1alpha1.FenceObservation, held []volumesv1alpha1.FenceReference, renewal string, now metav1.Time,
+	records []volumesv1alpha1.FenceObservation, held []volumesv1alpha1.FenceReference, heard Heard, now metav1.Time,
 ) []volumesv1alpha1.FenceObservation {
 	var next []volumesv1alpha1.FenceObservation
 	recorded := map[volumesv1alpha1.FenceReference]bool{}
@@ -29,22 +29,24 @@ func RecordFences(
 			continue
 		}
 		r = *r.DeepCopy()
-		if r.Contradicted == nil && renewedSince(r.LastRenewal, renewal) {
+		if r.Contradicted == nil && heard.since(r.LastRenewal, r.LastSession) {
 			r.Contradicted = &now
 		}
 		next, recorded[r.FenceReference] = append(next, r), true
 	}
 	for _, f := range held {
 		if !recorded[f] && len(next) < MaxFences {
-			next = append(next, volumesv1alpha1.FenceObservation{FenceReference: f, LastRenewal: renewal, Observed: now})
+			next = append(next, volumesv1alpha1.FenceObservation{FenceReference: f, Observed: now,
+				LastRenewal: heard.Renewal, LastSession: heard.Session})
 		}
 	}
 	return next
 }
 
-// FenceAssertion is what a recorded fence asserts, given the last renewal of the agent's Lease.
-func FenceAssertion(record volumesv1alpha1.FenceObservation, renewal string) Assertion {
-	return Assertion{Recorded: true, Contradicted: record.Contradicted != nil || renewedSince(record.LastRenewal, renewal)}
+// FenceAssertion is what a recorded fence asserts, given what was heard of the agent.
+func FenceAssertion(record volumesv1alpha1.FenceObservation, heard Heard) Assertion {
+	return Assertion{Recorded: true, Contradicted: record.Contradicted != nil ||
+		heard.since(record.LastRenewal, record.LastSession)}
 }
 
 // CutOf returns the fence that cuts the access of what was forced away, as long as only that fence keeps it from the

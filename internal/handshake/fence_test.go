@@ -24,8 +24,8 @@ func TestAFenceIsRecordedOnceAndContradictedForGood(t *testing.T) {
 		return []volumesv1alpha1.FenceReference{other}
 	}
 	held := []volumesv1alpha1.FenceReference{fence}
-	first := RecordFences(nil, held, "a", now)
-	void := RecordFences(first, held, "b", metav1.Unix(2000, 0))
+	first := RecordFences(nil, held, Heard{Renewal: "a"}, now)
+	void := RecordFences(first, held, Heard{Renewal: "b"}, metav1.Unix(2000, 0))
 	for _, c := range []struct {
 		name    string
 		records []volumesv1alpha1.FenceObservation
@@ -48,7 +48,7 @@ func TestAFenceIsRecordedOnceAndContradictedForGood(t *testing.T) {
 		}), "c", true, true, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := RecordFences(c.records, c.held, c.renewal, metav1.Unix(3000, 0))
+			got := RecordFences(c.records, c.held, Heard{Renewal: c.renewal}, metav1.Unix(3000, 0))
 			if len(got) == 1 != c.recorded {
 				t.Fatalf("%d records, want one: %t", len(got), c.recorded)
 			}
@@ -60,7 +60,7 @@ func TestAFenceIsRecordedOnceAndContradictedForGood(t *testing.T) {
 				t.Errorf("record %+v, want a new one %t, contradicted %t", got[0], c.begins, c.void)
 			}
 			want := Assertion{Recorded: true, Contradicted: c.void}
-			if said := FenceAssertion(got[0], c.renewal); said != want {
+			if said := FenceAssertion(got[0], Heard{Renewal: c.renewal}); said != want {
 				t.Errorf("the fence asserts %+v, want %+v", said, want)
 			}
 		})
@@ -73,7 +73,7 @@ func TestNoMoreFencesAreRecordedThanTheStateMayHaveAndNoneIsDisplaced(t *testing
 		held = append(held, volumesv1alpha1.FenceReference{Source: "bmc", Name: fmt.Sprint("h", i)})
 	}
 	last := held[len(held)-1:]
-	got := RecordFences(RecordFences(nil, last, "a", metav1.Now()), held, "b", metav1.Now())
+	got := RecordFences(RecordFences(nil, last, Heard{Renewal: "a"}, metav1.Now()), held, Heard{Renewal: "b"}, metav1.Now())
 	if len(got) != MaxFences || got[0].FenceReference != last[0] || got[0].Contradicted == nil {
 		t.Errorf("%d records, the first of them %+v; want %d, and first the one that was contradicted", len(got), got[0],
 			MaxFences)

@@ -12,7 +12,7 @@ package handshake
 // assertState is what the API holds of that for one node, and what the invariant remembers.
 type assertState struct {
 	// taint: the Node carries it. recorded: the node state has a record of it. contradicted: the agent's Lease shows
-	// another renewal than the record.
+	// another renewal than the record, or the state another session.
 	taint, recorded, contradicted bool
 	// silent: the node state is marked as that of an agent that is unreachable.
 	silent bool

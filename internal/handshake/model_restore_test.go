@@ -192,6 +192,10 @@ func (st *stepper) beginSession(n int) {
 	}
 	st.wroteState(&s, n)
 	h.reported, h.booted, h.said.silent = true, true, false
+	if h.said.recorded {
+		h.said.contradicted = h.said.contradicted || st.without != effectSessionVoids
+		h.said.void = h.said.taint
+	}
 	h.unconfirmed = st.restore && (st.without != effectNewNumber || h.unconfirmed)
 	h.use = h.restated(st.without)
 	// What only the API says is in use was not taken by this agent: it counts, but it may not be gone on with.

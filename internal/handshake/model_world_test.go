@@ -108,6 +108,7 @@ const (
 	effectHeardLive     effect = "only a renewal that was seen counts"
 	effectOrderLease    effect = "state read before Lease"
 	effectSessionWrites effect = "a session begins with a write"
+	effectSessionVoids  effect = "a session contradicts what is asserted"
 	effectRecordKept    effect = "the record of a taint outlives the manager"
 	effectExcuseOfThis  effect = "an excuse names the restore"
 	effectCutLive       effect = "that access is cut is read"

@@ -26,12 +26,14 @@ func TestANodeIsSettledOnceItsAgentHasReportedAndNothingIsLeftOfWhatWasForcedAwa
 	used := func(attachment types.UID) []volumesv1alpha1.NodeVolume {
 		return []volumesv1alpha1.NodeVolume{{VolumeName: "v", InUse: true, AttachmentUID: attachment}}
 	}
+	waits := []volumesv1alpha1.NodeVolume{{VolumeName: "v", InUse: true, Waiting: true}}
 	for _, c := range []struct {
 		name    string
 		silent  bool
 		entries []volumesv1alpha1.NodeAttachment
 		lines   []volumesv1alpha1.NodeVolume
-		want    bool
+		// listed: the Node lists the volume as attached. blank: the state was created again.
+		listed, blank, want bool
 	}{
 		{name: "nothing is attached", want: true},
 		{name: "the agent has not reported since", silent: true},
@@ -44,6 +46,10 @@ func TestANodeIsSettledOnceItsAgentHasReportedAndNothingIsLeftOfWhatWasForcedAwa
 		{name: "an earlier attachment is used beside the present one",
 			entries: []volumesv1alpha1.NodeAttachment{entry("")}, lines: used("0")},
 		{name: "what is used is attached no more", lines: used("1")},
+		{name: "what is used was attached by others, and is no more", lines: used("")},
+		{name: "what is used was attached by others", lines: used(""), listed: true, want: true},
+		{name: "a pod waits for a volume", lines: waits, want: true},
+		{name: "no agent has reported to this state", blank: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			nvs := &volumesv1alpha1.NodeVolumeState{}
@@ -52,7 +58,15 @@ func TestANodeIsSettledOnceItsAgentHasReportedAndNothingIsLeftOfWhatWasForcedAwa
 				nvs.Status.Conditions = []metav1.Condition{{Type: volumesv1alpha1.ConditionReady,
 					Reason: volumesv1alpha1.ReasonAgentUnreachable}}
 			}
-			if got := Settled(nvs); got != c.want {
+			node := &corev1.Node{}
+			if c.listed {
+				node.Status.VolumesAttached = []corev1.AttachedVolume{{Name: "v"}}
+			}
+			nvs.UID = "state"
+			if !c.blank {
+				nvs.Status.Protocol.ObservedUID = nvs.UID
+			}
+			if got := Settled(nvs, node); got != c.want {
 				t.Errorf("node is settled: %t, want %t", got, c.want)
 			}
 		})

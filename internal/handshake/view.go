@@ -96,22 +96,29 @@ func OutOfService(node *corev1.Node) *corev1.Taint {
 // evidence: the taint itself asserts nothing.
 func SetByHawser(taint *corev1.Taint) bool {
 	return taint != nil && taint.Key == corev1.TaintNodeOutOfService &&
-		taint.Value == volumesv1alpha1.OutOfServiceTaintValue
+		taint.Value == volumesv1alpha1.OutOfServiceTaintValue && taint.Effect == corev1.TaintEffectNoExecute
 }
 
 // DeclaredOff returns the out-of-service taint by which another than the manager asserts that the Node's machine is
 // off; nil where there is none. node may be nil.
 func DeclaredOff(node *corev1.Node) *corev1.Taint {
-	if taint := OutOfService(node); !SetByHawser(taint) {
-		return taint
+	if node == nil {
+		return nil
+	}
+	for i := range node.Spec.Taints {
+		t := &node.Spec.Taints[i]
+		if t.Key == corev1.TaintNodeOutOfService && !SetByHawser(t) {
+			return t
+		}
 	}
 	return nil
 }
 
 // Settled reports whether the node's agent has reported since it was marked as unreachable, and nothing is left of what
-// was forced away from the node.
-func Settled(nvs *volumesv1alpha1.NodeVolumeState) bool {
-	if Silent(nvs) {
+// was forced away from the node. A use that names no attachment is of one that others made: it is left over unless the
+// Node lists the volume as attached. A pod that waits for its volume uses none.
+func Settled(nvs *volumesv1alpha1.NodeVolumeState, node *corev1.Node) bool {
+	if Silent(nvs) || nvs.Status.Protocol.ObservedUID != nvs.UID {
 		return false
 	}
 	for i := range nvs.Spec.Attachments {
@@ -121,23 +128,32 @@ func Settled(nvs *volumesv1alpha1.NodeVolumeState) bool {
 	}
 	return !slices.ContainsFunc(nvs.Status.Volumes, func(v volumesv1alpha1.NodeVolume) bool {
 		entry := AttachmentOf(nvs, v.VolumeName)
-		return v.InUse && (entry == nil || entry.AttachmentUID != v.AttachmentUID)
+		switch {
+		case !v.InUse || v.Waiting:
+			return false
+		case v.AttachmentUID == "":
+			return !slices.ContainsFunc(node.Status.VolumesAttached, func(a corev1.AttachedVolume) bool {
+				return string(a.Name) == v.VolumeName
+			})
+		}
+		return entry == nil || entry.AttachmentUID != v.AttachmentUID
 	})
 }
 
 // RecordTaint is the record of the Node's out-of-service taint after record, which may be nil as the taint may be.
-// renewal identifies the last renewal of the agent's Lease, read live after the Node; empty where there is no Lease.
+// heard is what the state and the agent's Lease show, the Lease read live after the Node.
 func RecordTaint(
-	record *volumesv1alpha1.OutOfServiceObservation, taint *corev1.Taint, renewal string, now metav1.Time,
+	record *volumesv1alpha1.OutOfServiceObservation, taint *corev1.Taint, heard Heard, now metav1.Time,
 ) *volumesv1alpha1.OutOfServiceObservation {
 	switch {
 	case taint == nil:
 		return nil
 	case !records(record, taint):
 		return &volumesv1alpha1.OutOfServiceObservation{
-			Value: taint.Value, Effect: taint.Effect, TimeAdded: taint.TimeAdded, LastRenewal: renewal,
+			Value: taint.Value, Effect: taint.Effect, TimeAdded: taint.TimeAdded,
+			LastRenewal: heard.Renewal, LastSession: heard.Session,
 		}
-	case record.Contradicted != nil || !renewedSince(record.LastRenewal, renewal):
+	case record.Contradicted != nil || !heard.since(record.LastRenewal, record.LastSession):
 		return record
 	}
 	contradicted := record.DeepCopy()
@@ -145,15 +161,15 @@ func RecordTaint(
 	return contradicted
 }
 
-// TaintAssertion is what the taint asserts, given its record, which may be nil, and the last renewal of the agent's
-// Lease.
+// TaintAssertion is what the taint asserts, given its record, which may be nil, and what was heard of the agent.
 func TaintAssertion(
-	record *volumesv1alpha1.OutOfServiceObservation, taint *corev1.Taint, renewal string,
+	record *volumesv1alpha1.OutOfServiceObservation, taint *corev1.Taint, heard Heard,
 ) Assertion {
 	if taint == nil || !records(record, taint) {
 		return Assertion{}
 	}
-	return Assertion{Recorded: true, Contradicted: record.Contradicted != nil || renewedSince(record.LastRenewal, renewal)}
+	return Assertion{Recorded: true, Contradicted: record.Contradicted != nil ||
+		heard.since(record.LastRenewal, record.LastSession)}
 }
 
 func records(record *volumesv1alpha1.OutOfServiceObservation, taint *corev1.Taint) bool {
@@ -161,8 +177,23 @@ func records(record *volumesv1alpha1.OutOfServiceObservation, taint *corev1.Tain
 		record.TimeAdded.Equal(taint.TimeAdded)
 }
 
-// renewedSince: a Lease that was deleted was not renewed.
-func renewedSince(last, renewal string) bool { return renewal != "" && renewal != last }
+// Heard is what was heard of an agent last: the renewal of its Lease, empty where there is no Lease, and the session of
+// its reports.
+type Heard struct {
+	Renewal string
+	Session int64
+}
+
+// LastHeard is what was heard of the agent of nvs, given the last renewal of its Lease.
+func LastHeard(nvs *volumesv1alpha1.NodeVolumeState, renewal string) Heard {
+	return Heard{Renewal: renewal, Session: nvs.Status.Protocol.Session}
+}
+
+// since reports whether the agent was heard after that. A Lease that was deleted was not renewed. An agent reports
+// before it renews its Lease, so another session shows as much as another renewal.
+func (h Heard) since(renewal string, session int64) bool {
+	return h.Renewal != "" && h.Renewal != renewal || h.Session != session
+}
 
 // Renewal identifies the last renewal of an agent's Lease. It is only compared for equality.
 func Renewal(lease *coordinationv1.Lease) string {

@@ -275,7 +275,11 @@ func settledOn(t *testing.T, node string) {
 	if err := sys.Client.Get(limited(t), client.ObjectKey{Name: node}, state); err != nil {
 		t.Fatal(err)
 	}
-	if !handshake.Settled(state) {
+	n := &corev1.Node{}
+	if err := sys.Client.Get(limited(t), client.ObjectKey{Name: node}, n); err != nil {
+		t.Fatal(err)
+	}
+	if !handshake.Settled(state, n) {
 		t.Errorf("state of node %s once its taint is gone: %+v; want nothing left", node, state.Status.Volumes)
 	}
 }

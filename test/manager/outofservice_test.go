@@ -83,9 +83,62 @@ func TestAFencedNodeIsOutOfServiceUntilItsAgentHasReportedThatNothingIsLeft(t *t
 		return handshake.OutOfService(n) == nil
 	})
 	w.awaitEvent(t, "dead", node.EventNodeInService)
-	if s := w.state(t, "dead"); !handshake.Settled(s) {
+	if s := w.state(t, "dead"); !handshake.Settled(s, w.nodeNow(t, "dead")) {
 		t.Errorf("state of node dead when the taint is gone: %s; want nothing left of what was forced away", dump(s))
 	}
+}
+
+// TestAFencedNodeStaysOutOfServiceWhileSomethingOfTheOldMountIsLeft: the agent is back and reports, and what was forced
+// away is still mounted.
+func TestAFencedNodeStaysOutOfServiceWhileSomethingOfTheOldMountIsLeft(t *testing.T) {
+	w := newWorld(t)
+	c := newStepClock()
+	_, stop := w.manage(t, managerOptions{clock: c, fenceSources: powerStates(t), manageTaint: true})
+	defer stop()
+	a, intent := w.used(t, "dead")
+	w.notReady(t, "dead")
+	a.stop()
+	w.fences(t, "dead", "off")
+	w.fallsSilent(t, c, a)
+	until(t, w, nodeNamed("dead"), "the manager sets the taint", setByHawser)
+	w.delete(t, intent)
+	until(t, w, attachmentOf("data", "dead"), "the volume is forced away", func(va *storagev1.VolumeAttachment) bool {
+		return !exists(va) || va.DeletionTimestamp != nil
+	})
+	w.fences(t, "dead", "on")
+	state := stateOf("dead")
+	w.changeStatus(t, state, func() { // what the agent reports that finds the old mount
+		state.Status.Protocol.Reports++
+		state.Status.Protocol.Session = state.Status.Protocol.Reports
+		state.Status.Conditions = nil
+	})
+	w.renew(t, "dead", 1)
+	w.reconcileNode(t, "dead")
+	if n := w.nodeNow(t, "dead"); !setByHawser(n) {
+		t.Errorf("taints of node dead while the old mount is left: %s, want that of the manager", dump(n.Spec.Taints))
+	}
+	w.agent(t, "dead")
+	until(t, w, nodeNamed("dead"), "the manager removes the taint", func(n *corev1.Node) bool {
+		return handshake.OutOfService(n) == nil
+	})
+}
+
+// TestAFencedNodeWithoutVolumesIsPutOutOfServiceAsSoonAsTheFenceIsSeen although nothing else wakes it then.
+func TestAFencedNodeWithoutVolumesIsPutOutOfServiceAsSoonAsTheFenceIsSeen(t *testing.T) {
+	w := newWorld(t)
+	c := newStepClock()
+	_, stop := w.manage(t, managerOptions{clock: c, fenceSources: powerStates(t), manageTaint: true})
+	defer stop()
+	w.create(t, powerState("dead", "on"))
+	a := w.node(t, "dead")
+	until(t, w, stateOf("dead"), "the agent reports", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return exists(s) && s.Status.Protocol.Reports > 0
+	})
+	w.identify(t, "dead", firstMachine, firstMachine)
+	w.notReady(t, "dead")
+	w.fallsSilent(t, c, a)
+	w.fences(t, "dead", "off")
+	until(t, w, nodeNamed("dead"), "the manager sets the taint", setByHawser)
 }
 
 func TestTheManagerChangesNoTaintThatItHasNotSet(t *testing.T) {

@@ -216,7 +216,7 @@ func (c *Controller) taintCounts(
 		return false
 	}
 	said := handshake.TaintAssertion(nvs.Status.Node.OutOfService, handshake.DeclaredOff(node),
-		c.Tracker.LastWord(n.Name))
+		handshake.LastHeard(nvs, c.Tracker.LastWord(n.Name)))
 	silent := handshake.Node{Silent: overdue || handshake.Silent(nvs), Use: n.State.Use}
 	return c.Protocol.MayRelyOn(silent, said) == handshake.GuardNone
 }
@@ -231,7 +231,7 @@ func (c *Controller) fencesThatCount(
 	silent := handshake.Node{Silent: c.Tracker.Silence(n.Name) >= 0 || handshake.Silent(nvs), Use: n.State.Use}
 	var count []volumesv1alpha1.FenceReference
 	for _, record := range nvs.Status.Node.Fences {
-		said := handshake.FenceAssertion(record, c.Tracker.LastWord(n.Name))
+		said := handshake.FenceAssertion(record, handshake.LastHeard(nvs, c.Tracker.LastWord(n.Name)))
 		if c.Protocol.MayRelyOn(silent, said) == handshake.GuardNone {
 			count = append(count, record.FenceReference)
 		}

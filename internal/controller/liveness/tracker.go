@@ -39,6 +39,7 @@ type Tracker struct {
 
 type heard struct {
 	renewal  string
+	voice    voice
 	at       time.Time
 	duration time.Duration
 	session  session
@@ -81,7 +82,7 @@ func (t *Tracker) observe(node string, lease *coordinationv1.Lease, renewal stri
 	}
 	now := t.clock.Now()
 	back = known == nil || now.Sub(known.at) >= known.duration
-	next := &heard{renewal: renewal, at: now, duration: duration}
+	next := &heard{renewal: renewal, voice: voiceOf(lease), at: now, duration: duration}
 	if known != nil {
 		next.session, next.begun = known.session, known.begun
 	}
@@ -94,7 +95,8 @@ func (t *Tracker) observe(node string, lease *coordinationv1.Lease, renewal stri
 }
 
 // ObserveSession has a session that is new to this process count as a sign of life, as a renewal does: an agent reports
-// before it renews its Lease, and what is decided of it after that report is not voided by it.
+// before it renews its Lease, and what is decided of it after that report is not voided by it. One of which the Lease
+// has a report began before that renewal, and shows nothing more.
 func (t *Tracker) ObserveSession(nvs *volumesv1alpha1.NodeVolumeState) {
 	is := session{state: nvs.UID, number: nvs.Status.Protocol.Session}
 	if is.number == 0 {
@@ -102,8 +104,13 @@ func (t *Tracker) ObserveSession(nvs *volumesv1alpha1.NodeVolumeState) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if known := t.known(nvs.Name); known.session != is {
-		known.session, known.begun = is, t.clock.Now()
+	known := t.known(nvs.Name)
+	if known.session == is {
+		return
+	}
+	known.session = is
+	if known.voice.state != is.state || known.voice.reports < is.number {
+		known.begun = t.clock.Now()
 	}
 }
 

@@ -84,6 +84,20 @@ func TestASessionThatBeginsIsHeardAsARenewalIs(t *testing.T) {
 			c.SetTime(c.Now().Add(time.Minute))
 		}
 	}
+	renewed := lease(14)
+	renewed.Annotations = map[string]string{
+		volumesv1alpha1.LeaseStateAnnotation: "3", volumesv1alpha1.LeaseReportsAnnotation: "12",
+	}
+	for session, want := range map[int64]time.Duration{11: 20 * time.Second, 13: -DefaultDuration} {
+		c := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
+		fresh := NewTracker(c)
+		fresh.Observe("a", renewed)
+		c.SetTime(c.Now().Add(time.Minute))
+		fresh.ObserveSession(state("3", session))
+		if s := fresh.Silence("a"); s != want {
+			t.Errorf("silence of node a, whose Lease has report 12, with session %d: %s, want %s", session, s, want)
+		}
+	}
 	if !tracker.Observe("a", lease(15)) {
 		t.Error("the first renewal for two minutes wakes nothing, want node a")
 	}

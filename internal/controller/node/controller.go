@@ -75,7 +75,9 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		Watches(&corev1.Node{}, handler.Funcs{CreateFunc: c.registered, UpdateFunc: c.tainted, DeleteFunc: c.unregistered}).
 		Watches(&volumesv1alpha1.NodeVolumeState{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(stateChanged)).
 		Watches(
-			&volumesv1alpha1.NodeVolumeState{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(c.cutsChanged()),
+			&volumesv1alpha1.NodeVolumeState{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(
+				predicate.Or(c.cutsChanged(), c.taintMayGo()),
+			),
 		).
 		Watches(&storagev1.VolumeAttachment{}, handler.EnqueueRequestsFromMapFunc(c.ofAttachment), builder.WithPredicates(
 			comingAndGoing,
@@ -93,7 +95,6 @@ var stateChanged = predicate.Funcs{
 		before, after := e.ObjectOld.(*volumesv1alpha1.NodeVolumeState), e.ObjectNew.(*volumesv1alpha1.NodeVolumeState)
 		return before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
 			handshake.Silent(before) != handshake.Silent(after) || left(before) != left(after) ||
-			handshake.Settled(before) != handshake.Settled(after) ||
 			before.Status.Protocol.Session != after.Status.Protocol.Session || evidenceChanged(before, after)
 	},
 }

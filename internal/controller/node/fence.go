@@ -77,7 +77,8 @@ func (c *Controller) recordFences(ctx context.Context, cached *volumesv1alpha1.N
 		renewal = c.Tracker.LastWord(cached.Name)
 	}
 	now := metav1.NewTime(c.Clock.Now())
-	if equality.Semantic.DeepEqual(handshake.RecordFences(records, c.Fences.Of(node, cached), renewal, now), records) {
+	if equality.Semantic.DeepEqual(handshake.RecordFences(records, c.Fences.Of(node, cached),
+		handshake.LastHeard(cached, renewal), now), records) {
 		return never, nil
 	}
 	var before, next []volumesv1alpha1.FenceObservation
@@ -130,7 +131,8 @@ func (c *Controller) readFences(
 	if lease.Name != "" {
 		c.Tracker.Observe(nvs.Name, lease) // the watch may lag behind what is recorded
 	}
-	return handshake.RecordFences(nvs.Status.Node.Fences, held, handshake.Renewal(lease), now), nil
+	return handshake.RecordFences(nvs.Status.Node.Fences, held,
+		handshake.LastHeard(nvs, handshake.Renewal(lease)), now), nil
 }
 
 // announceFences sends an event for each fence that is contradicted now, or was lifted and had volumes detached.

@@ -12,10 +12,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
@@ -42,89 +46,98 @@ func (c *Controller) manageTaint(ctx context.Context, cached *volumesv1alpha1.No
 	if err := c.Client.Get(ctx, client.ObjectKey{Name: cached.Name}, node); err != nil {
 		return never, client.IgnoreNotFound(err)
 	}
-	var err error
 	switch taint := handshake.OutOfService(node); {
-	case taint == nil && c.countedFence(cached, c.Tracker.LastWord(cached.Name)) != nil && !liveness.Ready(node):
-		err = c.setTaint(ctx, cached.Name)
-	case taint != nil && handshake.SetByHawser(taint) && handshake.Settled(cached):
-		err = c.removeTaint(ctx, cached.Name)
+	case taint == nil && !liveness.Ready(node) &&
+		len(countedFences(cached, handshake.LastHeard(cached, c.Tracker.LastWord(cached.Name)))) > 0:
+		return c.setTaint(ctx, cached.Name)
+	case handshake.SetByHawser(taint) && handshake.Settled(cached, node):
+		return c.removeTaint(ctx, cached.Name)
 	}
-	if apierrors.IsForbidden(err) { // no retry helps before an administrator has granted the right
-		c.Events.Eventf(cached, nil, corev1.EventTypeWarning, EventTaintNotWritten, "Taint",
-			"the taint %s of node %s is not changed: %s", corev1.TaintNodeOutOfService, cached.Name, err)
-		return taintAgain, nil
-	}
-	return never, err
+	return never, nil
 }
 
-// taintAgain is when a taint is tried again that the manager may not write: no event shows that it may.
+// taintAgain is when a taint is tried again that the manager may not write, or whose fence could not be read or did not
+// hold: no event shows that this has changed.
 const taintAgain = time.Minute
 
-// countedFence is the first recorded fence of a node whose agent is marked as silent, and has not contradicted it.
-func (c *Controller) countedFence(
-	nvs *volumesv1alpha1.NodeVolumeState, renewal string,
-) *volumesv1alpha1.FenceReference {
+// countedFences are the recorded fences of a node whose agent is marked as silent, and has not contradicted them.
+func countedFences(nvs *volumesv1alpha1.NodeVolumeState, heard handshake.Heard) []volumesv1alpha1.FenceReference {
 	if !handshake.Silent(nvs) {
 		return nil
 	}
-	for i := range nvs.Status.Node.Fences {
-		said := handshake.FenceAssertion(nvs.Status.Node.Fences[i], renewal)
-		if said.Recorded && !said.Contradicted {
-			return &nvs.Status.Node.Fences[i].FenceReference
+	var counted []volumesv1alpha1.FenceReference
+	for _, r := range nvs.Status.Node.Fences {
+		if said := handshake.FenceAssertion(r, heard); said.Recorded && !said.Contradicted {
+			counted = append(counted, r.FenceReference)
+		}
+	}
+	return counted
+}
+
+// setTaint once state, Node, Lease and fence were read live, in this order.
+func (c *Controller) setTaint(ctx context.Context, name string) (time.Duration, error) {
+	nvs, node, err := c.readForTaint(ctx, name)
+	if err != nil || nvs == nil || handshake.OutOfService(node) != nil || liveness.Ready(node) {
+		return never, err
+	}
+	lease, err := c.readLease(ctx, name)
+	if err != nil {
+		return never, err
+	}
+	counted := countedFences(nvs, handshake.LastHeard(nvs, handshake.Renewal(lease)))
+	if len(counted) == 0 {
+		return never, nil
+	}
+	fence := c.holding(ctx, counted, node, nvs)
+	if fence == nil {
+		return taintAgain, nil
+	}
+	again, err := c.patchTaints(ctx, nvs, node, append(slices.Clone(node.Spec.Taints), corev1.Taint{
+		Key: corev1.TaintNodeOutOfService, Value: volumesv1alpha1.OutOfServiceTaintValue,
+		Effect: corev1.TaintEffectNoExecute, TimeAdded: ptr.To(metav1.NewTime(c.Clock.Now())),
+	}))
+	if err == nil && again == never {
+		c.Events.Eventf(nvs, nil, corev1.EventTypeWarning, EventNodeOutOfService, "Taint",
+			"%s of fence source %s proves %s of the machine of node %s: the manager has set the taint %s, which removes the "+
+				"node's pods", fence.Name, fence.Source, fence.Proves, name, corev1.TaintNodeOutOfService)
+	}
+	return again, err
+}
+
+// holding is the first of the fences that holds, read live. One that cannot be read proves nothing.
+func (c *Controller) holding(ctx context.Context, counted []volumesv1alpha1.FenceReference, node *corev1.Node,
+	nvs *volumesv1alpha1.NodeVolumeState) *volumesv1alpha1.FenceReference {
+	for i := range counted {
+		holds, err := c.Fences.Holds(ctx, counted[i], node, nvs)
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "a fence cannot be read", "node", nvs.Name, "source", counted[i].Source)
+		}
+		if holds && err == nil {
+			return &counted[i]
 		}
 	}
 	return nil
 }
 
-// setTaint once state, Node, Lease and fence were read live, in this order.
-func (c *Controller) setTaint(ctx context.Context, name string) error {
-	nvs, node, err := c.readForTaint(ctx, name)
-	if err != nil || nvs == nil || handshake.OutOfService(node) != nil || liveness.Ready(node) {
-		return err
-	}
-	lease, err := c.readLease(ctx, name)
-	if err != nil {
-		return err
-	}
-	fence := c.countedFence(nvs, handshake.Renewal(lease))
-	if fence == nil {
-		return nil
-	}
-	holds, err := c.Fences.Holds(ctx, *fence, node, nvs)
-	if err != nil || !holds {
-		return err
-	}
-	err = c.patchTaints(ctx, node, append(slices.Clone(node.Spec.Taints), corev1.Taint{
-		Key: corev1.TaintNodeOutOfService, Value: volumesv1alpha1.OutOfServiceTaintValue,
-		Effect: corev1.TaintEffectNoExecute, TimeAdded: ptr.To(metav1.NewTime(c.Clock.Now())),
-	}))
-	if err == nil {
-		c.Events.Eventf(nvs, nil, corev1.EventTypeWarning, EventNodeOutOfService, "Taint",
-			"%s of fence source %s proves %s of the machine of node %s: the manager has set the taint %s, which removes the "+
-				"node's pods", fence.Name, fence.Source, fence.Proves, name, corev1.TaintNodeOutOfService)
-	}
-	return err
-}
-
 // removeTaint that the manager has set.
-func (c *Controller) removeTaint(ctx context.Context, name string) error {
+func (c *Controller) removeTaint(ctx context.Context, name string) (time.Duration, error) {
 	nvs, node, err := c.readForTaint(ctx, name)
-	if err != nil || nvs == nil || !handshake.Settled(nvs) {
-		return err
+	if err != nil || nvs == nil || !handshake.Settled(nvs, node) {
+		return never, err
 	}
 	left := slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool {
 		return handshake.SetByHawser(&t)
 	})
 	if len(left) == len(node.Spec.Taints) {
-		return nil
+		return never, nil
 	}
-	if err := c.patchTaints(ctx, node, left); err != nil {
-		return err
+	if again, err := c.patchTaints(ctx, nvs, node, left); err != nil || again != never {
+		return again, err
 	}
 	c.Events.Eventf(nvs, nil, corev1.EventTypeNormal, EventNodeInService, "Taint",
 		"the agent of node %s has reported, and nothing is left of what was forced away: the manager has removed the "+
 			"taint %s", name, corev1.TaintNodeOutOfService)
-	return nil
+	return never, nil
 }
 
 // readForTaint reads the state and then the Node live; nil where there is none.
@@ -140,12 +153,41 @@ func (c *Controller) readForTaint(
 	return nvs, node, nil
 }
 
-// patchTaints at the version of the Node that was read: others change taints, too.
-func (c *Controller) patchTaints(ctx context.Context, node *corev1.Node, taints []corev1.Taint) error {
+// patchTaints at the version of the Node that was read: others change taints, too. It returns when to try again where
+// it may not: no retry helps before an administrator has granted the right.
+func (c *Controller) patchTaints(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState, node *corev1.Node,
+	taints []corev1.Taint) (time.Duration, error) {
 	patch := client.MergeFromWithOptions(node.DeepCopy(), client.MergeFromWithOptimisticLock{})
 	node.Spec.Taints = taints
-	if err := c.Client.Patch(ctx, node, patch); err != nil {
-		return fmt.Errorf("changing the taint %s of node %s: %w", corev1.TaintNodeOutOfService, node.Name, err)
+	err := c.Client.Patch(ctx, node, patch)
+	switch {
+	case apierrors.IsForbidden(err):
+		c.Events.Eventf(nvs, nil, corev1.EventTypeWarning, EventTaintNotWritten, "Taint",
+			"the taint %s of node %s is not changed: %s", corev1.TaintNodeOutOfService, nvs.Name, err)
+		return taintAgain, nil
+	case err != nil:
+		return never, fmt.Errorf("changing the taint %s of node %s: %w", corev1.TaintNodeOutOfService, nvs.Name, err)
 	}
-	return nil
+	return never, nil
+}
+
+// taintMayGo lets through what decides about the taint: fences, and, on a Node that the manager has put out of service,
+// what is left there.
+func (c *Controller) taintMayGo() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false },
+		DeleteFunc: func(event.DeleteEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			if !c.ManageTaint {
+				return false
+			}
+			was, is := e.ObjectOld.(*volumesv1alpha1.NodeVolumeState), e.ObjectNew.(*volumesv1alpha1.NodeVolumeState)
+			if !equality.Semantic.DeepEqual(was.Status.Node.Fences, is.Status.Node.Fences) {
+				return true
+			}
+			node := &corev1.Node{}
+			err := c.Client.Get(context.Background(), client.ObjectKeyFromObject(is), node) // of the cache
+			return err == nil && handshake.SetByHawser(handshake.OutOfService(node))
+		},
+	}
 }

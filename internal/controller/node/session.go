@@ -109,11 +109,18 @@ func (c *Controller) tainted(
 	_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request],
 ) {
 	was, is := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
-	if taintDiffers(was, is) || machineDiffers(was, is) || c.ManageTaint && liveness.Ready(was) != liveness.Ready(is) ||
+	if taintDiffers(was, is) || machineDiffers(was, is) || c.ManageTaint && serviceDiffers(was, is) ||
 		e.ObjectOld.GetDeletionTimestamp().IsZero() != e.ObjectNew.GetDeletionTimestamp().IsZero() {
 		q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(e.ObjectNew)})
 		c.unconfirmed.wake(q)
 	}
+}
+
+// serviceDiffers reports what decides about the taint that the manager sets: whether the Node is Ready, and, under that
+// taint, what is attached to it.
+func serviceDiffers(was, is *corev1.Node) bool {
+	return liveness.Ready(was) != liveness.Ready(is) || handshake.SetByHawser(handshake.OutOfService(is)) &&
+		!equality.Semantic.DeepEqual(was.Status.VolumesAttached, is.Status.VolumesAttached)
 }
 
 // unregistered wakes those that may have waited to hear the agent of the Node that was deleted.
@@ -221,7 +228,8 @@ func (c *Controller) neverSpeaks(
 	if err := c.Client.Get(ctx, client.ObjectKeyFromObject(nvs), node); err != nil {
 		return apierrors.IsNotFound(err)
 	}
-	said := handshake.TaintAssertion(nvs.Status.Node.OutOfService, handshake.DeclaredOff(node), renewal)
+	said := handshake.TaintAssertion(nvs.Status.Node.OutOfService, handshake.DeclaredOff(node),
+		handshake.LastHeard(nvs, renewal))
 	return handshake.Protocol{}.MayRelyOn(handshake.Node{Silent: true}, said) == handshake.GuardNone ||
 		liveness.NeverHadAgent(node, nvs)
 }

@@ -40,7 +40,8 @@ func (c *Controller) recordTaint(ctx context.Context, cached *volumesv1alpha1.No
 	if heard {
 		renewal = c.Tracker.LastWord(cached.Name)
 	}
-	if handshake.RecordTaint(record, handshake.DeclaredOff(node), renewal, now) == record {
+	if handshake.RecordTaint(record, handshake.DeclaredOff(node), handshake.LastHeard(cached, renewal),
+		now) == record {
 		return never, nil
 	}
 	var next *volumesv1alpha1.OutOfServiceObservation
@@ -95,7 +96,8 @@ func (c *Controller) readTaint(
 	if lease.Name != "" {
 		c.Tracker.Observe(nvs.Name, lease) // the watch may lag behind what is recorded
 	}
-	return handshake.RecordTaint(record, handshake.DeclaredOff(node), handshake.Renewal(lease), now), nil
+	return handshake.RecordTaint(record, handshake.DeclaredOff(node),
+		handshake.LastHeard(nvs, handshake.Renewal(lease)), now), nil
 }
 
 // readLease reads the Lease of the node's agent live; an empty one where there is none.
