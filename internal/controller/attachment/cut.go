@@ -107,8 +107,6 @@ func (c *Controller) noteLift(ctx context.Context, f *decision.Facts, n *decisio
 	if err != nil {
 		return fmt.Errorf("reading a fence once more: %w", err)
 	}
-	if nvs != nil {
-		n.Observe(nvs, f.Volume)
-	}
+	n.Observe(nvs, f.Volume)
 	return nil
 }

@@ -78,7 +78,8 @@ func (l *Lifts) driverCuts(ctx context.Context, name string) (bool, error) {
 	return driver.Annotations[volumesv1alpha1.CutsAccessAnnotation] == "true", nil
 }
 
-// Note writes into the evidence that the fence was lifted, if it was. It returns the node state if it did; nil if not.
+// Note writes into the evidence that the fence was lifted, if it was. It returns the newest node state, where another
+// writer may have been first.
 func (l *Lifts) Note(ctx context.Context, node, volume string) (*volumesv1alpha1.NodeVolumeState, error) {
 	noted := false
 	nvs, err := l.Writer.Apply(ctx, node,
@@ -89,10 +90,12 @@ func (l *Lifts) Note(ctx context.Context, node, volume string) (*volumesv1alpha1
 			}
 			return Mark(volume), nil
 		})
-	if err != nil || !noted {
+	if err != nil {
 		return nil, err
 	}
-	l.Announce(nvs, volume)
+	if noted {
+		l.Announce(nvs, volume)
+	}
 	return nvs, nil
 }
 
