@@ -23,7 +23,7 @@ import (
 
 // network is what is known of fences that cut access, and what is read of them.
 type network struct {
-	fences.Watcher
+	*fences.Watcher
 	known []volumesv1alpha1.FenceReference
 	cuts  map[string]bool
 	err   error
