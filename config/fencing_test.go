@@ -267,10 +267,12 @@ func (in installation) testCoveredVolumes(t *testing.T) {
 		attributes map[string]string
 		want       bool
 	}{
-		"of the same storage":              {`{parameters: {clusterID: c}}`, map[string]string{"clusterID": "c", "pool": "p"}, true},
-		"of other storage":                 {`{parameters: {clusterID: c}}`, map[string]string{"clusterID": "d"}, false},
-		"of storage that is not known":     {`{parameters: {clusterID: c}}`, nil, false},
-		"that lack one of the parameters":  {`{parameters: {clusterID: c, x: y}}`, map[string]string{"clusterID": "c"}, false},
+		"of the same storage": {`{parameters: {clusterID: c}}`,
+			map[string]string{"clusterID": "c", "pool": "p"}, true},
+		"of other storage":             {`{parameters: {clusterID: c}}`, map[string]string{"clusterID": "d"}, false},
+		"of storage that is not known": {`{parameters: {clusterID: c}}`, nil, false},
+		"that lack one of the parameters": {`{parameters: {clusterID: c, x: y}}`,
+			map[string]string{"clusterID": "c"}, false},
 		"where the fence names no storage": {`{}`, map[string]string{"clusterID": "c"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {

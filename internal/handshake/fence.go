@@ -17,8 +17,8 @@ import (
 const MaxFences = 16
 
 // RecordFences is the record of a node's fences after records; those in held hold now. heard is
-// what the state and the agent's Lease show, the Lease read live after the fences. A fence is a claim about the machine as
-// an out-of-service taint is one, so it is recorded and contradicted alike. A new one displaces none.
+// what the state and the agent's Lease show, the Lease read live after the fences. A fence is a claim about the machine
+// as an out-of-service taint is one, so it is recorded and contradicted alike. A new one displaces none.
 func RecordFences(
 	records []volumesv1alpha1.FenceObservation, held []volumesv1alpha1.FenceReference, heard Heard, now metav1.Time,
 ) []volumesv1alpha1.FenceObservation {

@@ -56,7 +56,8 @@ func networkFence(name string) *corev1.ConfigMap {
 	v4, v6 := addressesOf(name)
 	return &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "fence-of-" + name},
-		Data:       map[string]string{"fenced": driverName, "cidrs": v4 + "/32," + v6, "wish": "Fenced", "result": "Succeeded"},
+		Data: map[string]string{"fenced": driverName, "cidrs": v4 + "/32," + v6, "wish": "Fenced",
+			"result": "Succeeded"},
 	}
 }
 

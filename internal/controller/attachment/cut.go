@@ -19,8 +19,8 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// gatherCut finds in what is known of the fences whether the node's access to the volume is cut. Other evidence is about
-// the machine, and comes first.
+// gatherCut finds in what is known of the fences whether the node's access to the volume is cut. Other evidence is
+// about the machine, and comes first.
 func (c *Controller) gatherCut(
 	ctx context.Context, f *decision.Facts, n *decision.Node, nvs *volumesv1alpha1.NodeVolumeState,
 ) error {
@@ -97,8 +97,8 @@ func cutEvidence(
 	return &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceFenced, Fence: &fence, Message: message}
 }
 
-// noteLift writes into the evidence that the fence was lifted that alone keeps the volume from the node, if it was. What
-// is decided next is then decided on that.
+// noteLift writes into the evidence that the fence was lifted that alone keeps the volume from the node, if it was.
+// What is decided next is then decided on that.
 func (c *Controller) noteLift(ctx context.Context, f *decision.Facts, n *decision.Node) error {
 	if c.Protocol.CutOf(n.State, n.Entry, f.CutsAccess) == nil {
 		return nil

@@ -1,0 +1,84 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package node
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+// liveFences are what a live read of recorded fences returns, by source.
+type liveFences struct {
+	Fences
+	holds map[string]error
+}
+
+func (l liveFences) Holds(_ context.Context, ref volumesv1alpha1.FenceReference, _ *corev1.Node,
+	_ *volumesv1alpha1.NodeVolumeState) (bool, error) {
+	err, known := l.holds[ref.Source]
+	return known && err == nil, err
+}
+
+func TestTheTaintIsSetOnlyOnAFenceThatHoldsWhenItIsReadLive(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		holds  map[string]error
+		change func(*volumesv1alpha1.NodeVolumeState, *corev1.Node)
+		want   bool
+	}{
+		{name: "it holds", holds: map[string]error{"bmc": nil}, want: true},
+		{name: "it was lifted"},
+		{name: "it cannot be read", holds: map[string]error{"bmc": errors.New("no answer")}},
+		{name: "it cannot be read, and another one holds",
+			holds: map[string]error{"bmc": errors.New("no answer"), "cloud": nil}, want: true},
+		{name: "the agent is not silent", holds: map[string]error{"bmc": nil},
+			change: func(s *volumesv1alpha1.NodeVolumeState, _ *corev1.Node) { s.Status.Conditions = nil }},
+		{name: "the agent has begun a session since", holds: map[string]error{"bmc": nil},
+			change: func(s *volumesv1alpha1.NodeVolumeState, _ *corev1.Node) { s.Status.Protocol.Session = 7 }},
+		{name: "the Node is Ready", holds: map[string]error{"bmc": nil},
+			change: func(_ *volumesv1alpha1.NodeVolumeState, n *corev1.Node) {
+				n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+			}},
+		{name: "another taint of the kind is there", holds: map[string]error{"bmc": nil},
+			change: func(_ *volumesv1alpha1.NodeVolumeState, n *corev1.Node) {
+				n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute}}
+			}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			nvs, node := stateOf("n"), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+			nvs.Status.Conditions = []metav1.Condition{{Type: volumesv1alpha1.ConditionReady,
+				Status: metav1.ConditionUnknown, Reason: volumesv1alpha1.ReasonAgentUnreachable}}
+			for _, source := range []string{"bmc", "cloud"} {
+				nvs.Status.Node.Fences = append(nvs.Status.Node.Fences, volumesv1alpha1.FenceObservation{
+					FenceReference: volumesv1alpha1.FenceReference{Source: source, Name: "f"},
+					LastSession:    nvs.Status.Protocol.Session})
+			}
+			if c.change != nil {
+				c.change(nvs, node)
+			}
+			w := over(t, []client.Object{nvs, node}, []client.Object{nvs, node})
+			w.ManageTaint, w.Fences = true, liveFences{holds: c.holds}
+			if _, err := w.manageTaint(t.Context(), nvs); err != nil {
+				t.Fatal(err)
+			}
+			now := &corev1.Node{}
+			if err := w.live.Get(t.Context(), client.ObjectKeyFromObject(node), now); err != nil {
+				t.Fatal(err)
+			}
+			if got := handshake.SetByHawser(handshake.OutOfService(now)); got != c.want {
+				t.Errorf("the manager has set its taint: %t, want %t", got, c.want)
+			}
+		})
+	}
+}
