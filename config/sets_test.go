@@ -103,6 +103,15 @@ func (in installation) testSets(t *testing.T) {
 		err := in.admin.Create(t.Context(), changed(newSet(name), change))
 		expectInvalid(t, err, name+" of hawser.io are set by Hawser alone")
 	}
+	for name, selector := range map[string]*metav1.LabelSelector{
+		"ready-label": {MatchLabels: map[string]string{volumesv1alpha1.ReadyLabelPrefix + "ns.set": "true"}},
+		"ready-expression": {MatchExpressions: []metav1.LabelSelectorRequirement{
+			{Key: volumesv1alpha1.ReadyLabelPrefix + "ns.set", Operator: metav1.LabelSelectorOpDoesNotExist}}},
+	} {
+		selecting := newSet(name)
+		selecting.Spec.NodeSelector = selector
+		expectInvalid(t, in.admin.Create(t.Context(), selecting), "must not select by labels ready.volumes.hawser.io/")
+	}
 	neither := newSet("neither")
 	neither.Spec.Template.Spec.Volume, neither.Spec.Template.Spec.ReadOnly = nil, true
 	expectInvalid(t, in.admin.Create(t.Context(), neither), "set exactly one: claimTemplate")

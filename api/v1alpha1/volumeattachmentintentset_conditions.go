@@ -40,7 +40,7 @@ const (
 	ReasonIntentRefused = "IntentRefused"
 	// ReasonIntentsFailing: intents of the set are Stalled.
 	ReasonIntentsFailing = "IntentsFailing"
-	// ReasonSelectorInvalid: nodeSelector cannot be read.
+	// ReasonSelectorInvalid: nodeSelector cannot be read, or selects by labels of sets. The intents stay as they are.
 	ReasonSelectorInvalid = "SelectorInvalid"
 	// ReasonLabelTooLong: namespace and name of the set are too long for a label. No Node is labelled.
 	ReasonLabelTooLong = "LabelTooLong"
@@ -48,4 +48,6 @@ const (
 	ReasonNodesForbidden = "NodesForbidden"
 	// ReasonLabelRefused: the API server refuses the labels of a Node, for an admission policy.
 	ReasonLabelRefused = "LabelRefused"
+	// ReasonTooManyLabels: a Node has the labels of as many other sets of the namespace as it may have.
+	ReasonTooManyLabels = "TooManyLabels"
 )

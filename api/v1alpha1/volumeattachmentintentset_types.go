@@ -14,7 +14,10 @@ import (
 // VolumeAttachmentIntentSetSpec is which nodes get an intent, and what it asks for.
 // +kubebuilder:validation:XValidation:rule="has(self.claimTemplate) != (has(self.template) && has(self.template.spec) && has(self.template.spec.volume))",message="set exactly one: claimTemplate for a claim of its own on each node, or template.spec.volume for one claim that all nodes share"
 type VolumeAttachmentIntentSetSpec struct {
-	// nodeSelector selects the Nodes that get an intent. An empty one, {}, selects every Node.
+	// nodeSelector selects the Nodes that get an intent. An empty one, {}, selects every Node. It cannot select by the
+	// labels ready.volumes.hawser.io/, which follow from the intents.
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchLabels) || self.matchLabels.all(k, !k.startsWith('ready.volumes.hawser.io/'))",message="nodeSelector must not select by labels ready.volumes.hawser.io/: they follow from the intents of sets",fieldPath=".matchLabels"
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, !e.key.startsWith('ready.volumes.hawser.io/'))",message="nodeSelector must not select by labels ready.volumes.hawser.io/: they follow from the intents of sets",fieldPath=".matchExpressions"
 	// +required
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
 

@@ -89,7 +89,7 @@ var irrefutable = map[string][]string{
 	"the object that has the condition never changes in this": {"HWS106", "HWS109", "HWS110", "HWS111", "HWS114",
 		"HWS115", "HWS116", "HWS319", "HWS320", "HWS523", "HWS643"},
 	"what it is about is not read": {"HWS120", "HWS151", "HWS152", "HWS153", "HWS154", "HWS207", "HWS210", "HWS211",
-		"HWS212", "HWS213", "HWS216", "HWS437", "HWS524", "HWS525", "HWS601", "HWS602", "HWS604",
+		"HWS212", "HWS213", "HWS216", "HWS437", "HWS524", "HWS525", "HWS526", "HWS601", "HWS602", "HWS604",
 		"HWS642", "HWS647", "HWS648", "HWS649"},
 	"only the node, its driver or its storage knows": {"HWS306", "HWS307", "HWS308", "HWS309", "HWS310", "HWS311",
 		"HWS313", "HWS315", "HWS316", "HWS317", "HWS318", "HWS321", "HWS322", "HWS323", "HWS324", "HWS325", "HWS326",

@@ -118,6 +118,19 @@ func TestANodeThatBecomesManagedEnqueuesItsAttachedVolumes(t *testing.T) {
 	}
 }
 
+func TestALabelOfASetWakesNothingOfItsNode(t *testing.T) {
+	before := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"pool": "a"}}}
+	after := before.DeepCopy()
+	after.Labels[volumesv1alpha1.ReadyLabelPrefix+"ns.set"] = "true"
+	if nodeConditionsDiffer(before, after) {
+		t.Error("the label of a set on node a wakes all its volumes, want none")
+	}
+	after.Labels["pool"] = "b"
+	if !nodeConditionsDiffer(before, after) {
+		t.Error("another pool of node a wakes none of its volumes, want all")
+	}
+}
+
 func TestAnAgentThatBecomesReachableEnqueuesAttachmentsWithoutAnEntry(t *testing.T) {
 	bound := func(name string, annotations map[string]string) (*corev1.PersistentVolume, *storagev1.VolumeAttachment) {
 		pv := persistentVolume()

@@ -7,7 +7,6 @@ package attachment
 
 import (
 	"context"
-	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -290,7 +289,7 @@ func (c *Controller) nodeChanged(ctx context.Context, before, after client.Objec
 func nodeConditionsDiffer(was, is *corev1.Node) bool {
 	return liveness.Ready(was) != liveness.Ready(is) || managed(was) != managed(is) ||
 		!equality.Semantic.DeepEqual(handshake.OutOfService(was), handshake.OutOfService(is)) ||
-		!maps.Equal(was.Labels, is.Labels) || was.DeletionTimestamp.IsZero() != is.DeletionTimestamp.IsZero()
+		cached.NodeLabelsDiffer(was, is) || was.DeletionTimestamp.IsZero() != is.DeletionTimestamp.IsZero()
 }
 
 // managed: the Node's kubelet leaves attaching to a controller.

@@ -31,7 +31,7 @@ type facts struct {
 	set      *volumesv1alpha1.VolumeAttachmentIntentSet
 	revision string
 	selector labels.Selector
-	// invalid is why the selector cannot be read.
+	// invalid is why the selector cannot be used.
 	invalid error
 	// nodes that the selector matches, by name.
 	nodes []nodeFacts
@@ -57,7 +57,7 @@ type nodeFacts struct {
 // gather collects from the cache.
 func (c *Controller) gather(ctx context.Context, set *volumesv1alpha1.VolumeAttachmentIntentSet) (facts, error) {
 	f := facts{set: set, revision: revisionOf(set), leaving: c.isLeaving}
-	if f.selector, f.invalid = metav1.LabelSelectorAsSelector(set.Spec.NodeSelector); f.invalid != nil {
+	if f.selector, f.invalid = selectorOf(set); f.invalid != nil {
 		return f, nil
 	}
 	list := &volumesv1alpha1.VolumeAttachmentIntentList{}

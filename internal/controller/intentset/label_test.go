@@ -6,7 +6,9 @@ SPDX-License-Identifier: Apache-2.0
 package intentset
 
 import (
+	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -70,22 +72,43 @@ func TestAChangeOfLabelsNamesOnlyThoseOfSetsThatDiffer(t *testing.T) {
 	}
 }
 
-func TestASetThatSelectsByTheLabelOfAnotherIsFound(t *testing.T) {
+func TestASetThatSelectsByLabelsOfSetsHasNoSelector(t *testing.T) {
 	for _, c := range []struct {
 		selector *metav1.LabelSelector
-		want     bool
+		refused  bool
 	}{
-		{selector: nil},
+		{selector: &metav1.LabelSelector{}},
 		{selector: &metav1.LabelSelector{MatchLabels: map[string]string{"pool": "a"}}},
-		{selector: &metav1.LabelSelector{MatchLabels: map[string]string{volumesv1alpha1.ReadyLabelPrefix + "ns.a": "true"}},
-			want: true},
+		{selector: &metav1.LabelSelector{MatchLabels: map[string]string{"ready.volumes.hawser.io": "a"}}},
+		{selector: &metav1.LabelSelector{MatchLabels: map[string]string{cacheLabel: "true"}}, refused: true},
 		{selector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
-			{Key: volumesv1alpha1.ReadyLabelPrefix + "ns.a", Operator: metav1.LabelSelectorOpExists}}}, want: true},
+			{Key: cacheLabel, Operator: metav1.LabelSelectorOpDoesNotExist}}}, refused: true},
 	} {
 		set := newSet()
 		set.Spec.NodeSelector = c.selector
-		if got := selectsReady(set); got != c.want {
-			t.Errorf("a set with selector %v goes by labels of sets: %t, want %t", c.selector, got, c.want)
+		if _, err := selectorOf(set); (err != nil) != c.refused {
+			t.Errorf("selector %v of a set: error %v, want one: %t", c.selector, err, c.refused)
 		}
+	}
+}
+
+func TestTheOldestSetsOfEachNamespaceShareTheLabelsOfANode(t *testing.T) {
+	var ready []*volumesv1alpha1.VolumeAttachmentIntentSet
+	for i := range mostLabels + 2 {
+		set := newSet()
+		set.Name = fmt.Sprintf("s%02d", i)
+		set.CreationTimestamp = metav1.Unix(int64(1000-i), 0) // the last is the oldest
+		ready = append(ready, set)
+	}
+	other := newSet()
+	other.Namespace = "other"
+	wanted, beyond := share(append(ready, other))
+	if want := []string{volumesv1alpha1.ReadyLabelPrefix + "ns.s00",
+		volumesv1alpha1.ReadyLabelPrefix + "ns.s01"}; !slices.Equal(beyond, want) {
+		t.Errorf("labels beyond the limit are %v, want those of the newest sets, %v", beyond, want)
+	}
+	if len(wanted) != mostLabels+1 || !wanted.Has(labelKey(client.ObjectKeyFromObject(other))) {
+		t.Errorf("the node is to have %d labels, %v; want %d and that of the set of another namespace", len(wanted),
+			sets.List(wanted), mostLabels+1)
 	}
 }

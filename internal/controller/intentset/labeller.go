@@ -62,13 +62,20 @@ type Labeller struct {
 	sets, nodes queue
 }
 
-// unwritten is a change of a Node's labels that the API server refuses.
+// unwritten are the labels of a Node that are not as its intents are.
 type unwritten struct {
-	// keys of the labels, sorted.
+	// keys of the labels that the API server refuses to change, sorted.
 	keys []string
+	// beyond are the keys of labels that the Node does not get, because it has as many of their namespace, sorted.
+	beyond []string
 	// forbidden: no Node may be changed, so the message names none.
 	forbidden bool
 	message   string
+}
+
+// refusedAs reports whether the API server refuses the same for the same reason.
+func (u unwritten) refusedAs(v unwritten) bool {
+	return slices.Equal(u.keys, v.keys) && u.forbidden == v.forbidden && (u.forbidden || u.message == v.message)
 }
 
 func newLabeller(c client.Client, now clock.PassiveClock, leaving func(*volumesv1alpha1.VolumeAttachmentIntent) bool,
@@ -89,24 +96,26 @@ func (l *Labeller) Reconcile(ctx context.Context, req reconcile.Request) (reconc
 	if err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	wanted, err := l.wanted(ctx, node)
+	wanted, beyond, err := l.wanted(ctx, node)
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("gathering the sets that are ready on node %s: %w", node.Name, err)
 	}
 	refused, again, err := l.write(ctx, node, labelChange(l.labelsOf(node), wanted))
 	if err == nil {
+		refused.beyond = beyond
 		l.note(ctx, node.Name, refused)
 	}
 	return reconcile.Result{RequeueAfter: again}, err
 }
 
-// wanted are the labels of the sets that select the Node and whose intents there are Ready.
-func (l *Labeller) wanted(ctx context.Context, node *corev1.Node) (sets.Set[string], error) {
+// wanted are the labels of the sets that select the Node and whose intents there are Ready, and those beyond what their
+// namespaces may have.
+func (l *Labeller) wanted(ctx context.Context, node *corev1.Node) (wanted sets.Set[string], beyond []string, err error) {
 	list := &volumesv1alpha1.VolumeAttachmentIntentList{}
 	if err := l.Client.List(ctx, list, client.MatchingFields{index.Node: node.Name}); err != nil {
-		return nil, fmt.Errorf("listing the intents: %w", err)
+		return nil, nil, fmt.Errorf("listing the intents: %w", err)
 	}
-	wanted := sets.New[string]()
+	found := map[client.ObjectKey]*volumesv1alpha1.VolumeAttachmentIntentSet{}
 	for i := range list.Items {
 		intent := &list.Items[i]
 		name := client.ObjectKey{Namespace: intent.Namespace, Name: index.SetOf(intent)}
@@ -116,17 +125,18 @@ func (l *Labeller) wanted(ctx context.Context, node *corev1.Node) (sets.Set[stri
 		set := &volumesv1alpha1.VolumeAttachmentIntentSet{}
 		err := l.Client.Get(ctx, name, set)
 		if client.IgnoreNotFound(err) != nil {
-			return nil, fmt.Errorf("reading set %s: %w", name, err)
+			return nil, nil, fmt.Errorf("reading set %s: %w", name, err)
 		}
 		if err == nil && set.DeletionTimestamp.IsZero() && belongs(set, intent) && selects(set, node) {
-			wanted.Insert(labelKey(name))
+			found[name] = set
 		}
 	}
-	return wanted, nil
+	wanted, beyond = share(slices.Collect(maps.Values(found)))
+	return wanted, beyond, nil
 }
 
 func selects(set *volumesv1alpha1.VolumeAttachmentIntentSet, node *corev1.Node) bool {
-	selector, err := metav1.LabelSelectorAsSelector(set.Spec.NodeSelector)
+	selector, err := selectorOf(set)
 	return err == nil && selector.Matches(labels.Set(node.Labels))
 }
 
@@ -170,37 +180,37 @@ func (l *Labeller) labelsOf(node *corev1.Node) map[string]string {
 // write a change of the Node's labels, of no other ones, under its UID. It returns what the API server refuses, and
 // when to try that again: no event shows that it would not any more.
 func (l *Labeller) write(ctx context.Context, node *corev1.Node, change map[string]any,
-) (*unwritten, time.Duration, error) {
+) (unwritten, time.Duration, error) {
 	if len(change) == 0 {
-		return nil, 0, nil
+		return unwritten{}, 0, nil
 	}
 	keys := slices.Sorted(maps.Keys(change))
 	if left := l.forbidden(); left > 0 {
-		return &unwritten{keys: keys, forbidden: true}, left, nil
+		return unwritten{keys: keys, forbidden: true}, left, nil
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": node.UID, "labels": change}})
 	if err != nil {
-		return nil, 0, err
+		return unwritten{}, 0, err
 	}
 	// Only the metadata of the answer is decoded.
 	target := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: node.Name}}
 	target.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
 	err = l.Client.Patch(ctx, target, client.RawPatch(types.MergePatchType, patch))
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil, 0, nil // Another Node, whose event follows.
+		return unwritten{}, 0, nil // Another Node, whose event follows.
 	}
 	refused, err := refusal("labelling node "+node.Name, err)
 	if err != nil {
-		return nil, 0, err
+		return unwritten{}, 0, err
 	}
 	if refused == nil {
 		target.ManagedFields, target.Annotations = nil, nil
 		l.mu.Lock()
 		l.written[node.Name] = target
 		l.mu.Unlock()
-		return nil, 0, nil
+		return unwritten{}, 0, nil
 	}
-	u := &unwritten{keys: keys, message: refused.message, forbidden: !l.mayWrite(ctx)}
+	u := unwritten{keys: keys, message: refused.message, forbidden: !l.mayWrite(ctx)}
 	if u.forbidden {
 		l.mu.Lock()
 		l.forbiddenUntil = l.Clock.Now().Add(problemAgain)
@@ -228,26 +238,25 @@ func (l *Labeller) mayWrite(ctx context.Context) bool {
 	return review.Status.Allowed
 }
 
-// note what keeps a Node from having its labels, nil for nothing, and have the sets of the labels report it.
-func (l *Labeller) note(ctx context.Context, node string, now *unwritten) {
+// note what keeps a Node from having its labels, and have the sets of the labels report it where that changes.
+func (l *Labeller) note(ctx context.Context, node string, now unwritten) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	before, had := l.unwritten[node]
-	concerned := sets.New(before.keys...)
-	switch {
-	case now == nil && !had:
-		return
-	case now == nil:
-		delete(l.unwritten, node)
-	case had && slices.Equal(before.keys, now.keys) && before.forbidden == now.forbidden &&
-		(now.forbidden || before.message == now.message):
-		return
-	default:
-		ctrl.LoggerFrom(ctx).Info("labels of a node are not written", "node", node, "labels", now.keys,
-			"forbidden", now.forbidden, "answer", now.message)
-		l.unwritten[node] = *now
-		concerned.Insert(now.keys...)
+	before := l.unwritten[node]
+	concerned := sets.New(before.beyond...).SymmetricDifference(sets.New(now.beyond...))
+	if !before.refusedAs(now) {
+		concerned.Insert(before.keys...).Insert(now.keys...)
 	}
+	if len(now.keys) == 0 && len(now.beyond) == 0 {
+		delete(l.unwritten, node)
+	} else {
+		l.unwritten[node] = now
+	}
+	if len(concerned) == 0 {
+		return
+	}
+	ctrl.LoggerFrom(ctx).Info("labels of a node that are not written have changed", "node", node, "labels", now.keys,
+		"forbidden", now.forbidden, "answer", now.message, "beyond", len(now.beyond))
 	for key := range concerned {
 		if l.sets != nil {
 			l.sets.Add(reconcile.Request{NamespacedName: setOfLabel(key)})
@@ -257,7 +266,7 @@ func (l *Labeller) note(ctx context.Context, node string, now *unwritten) {
 
 // forget a Node that is gone.
 func (l *Labeller) forget(ctx context.Context, node string) {
-	l.note(ctx, node, nil)
+	l.note(ctx, node, unwritten{})
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.written, node)
@@ -289,7 +298,7 @@ func (l *Labeller) condition(set *volumesv1alpha1.VolumeAttachmentIntentSet) *me
 			"no Node is labelled: %s.%s has %d characters, and a label's name at most %d. Use a shorter name for the set, or a "+
 				"namespace with a shorter one", set.Namespace, set.Name, len(set.Namespace)+1+len(set.Name), longestLabelName)
 	}
-	nodes, forbidden := l.unwrittenOf(key)
+	nodes, full, forbidden := l.unwrittenOf(key)
 	switch {
 	case forbidden:
 		return is(metav1.ConditionFalse, volumesv1alpha1.ReasonNodesForbidden, "the manager may not patch nodes, so label "+
@@ -298,23 +307,31 @@ func (l *Labeller) condition(set *volumesv1alpha1.VolumeAttachmentIntentSet) *me
 	case len(nodes) > 0:
 		return is(metav1.ConditionFalse, volumesv1alpha1.ReasonLabelRefused, "label %s: %s%s", key,
 			l.messageOf(nodes[0]), more(len(nodes)))
+	case len(full) > 0:
+		return is(metav1.ConditionFalse, volumesv1alpha1.ReasonTooManyLabels, "label %s is not on node %s: the node has the "+
+			"labels of %d older sets of namespace %s, and gets no more of one namespace. Delete sets, or select fewer nodes%s",
+			key, full[0], mostLabels, set.Namespace, more(len(full)))
 	}
 	return is(metav1.ConditionTrue, volumesv1alpha1.ReasonAsExpected, "label %s=%s is on each Node whose intent is ready",
 		key, readyValue)
 }
 
-// unwrittenOf are the Nodes, sorted, whose label of this key is not as it should be, and whether that is for want of a
-// right.
-func (l *Labeller) unwrittenOf(key string) (nodes []string, forbidden bool) {
+// unwrittenOf are the Nodes, sorted, whose label of this key the API server refuses to change, and whether that is for
+// want of a right; and those that have as many labels of the namespace as they may.
+func (l *Labeller) unwrittenOf(key string) (nodes, full []string, forbidden bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for node, u := range l.unwritten {
 		if slices.Contains(u.keys, key) {
 			nodes, forbidden = append(nodes, node), forbidden || u.forbidden
 		}
+		if slices.Contains(u.beyond, key) {
+			full = append(full, node)
+		}
 	}
 	slices.Sort(nodes)
-	return nodes, forbidden
+	slices.Sort(full)
+	return nodes, full, forbidden
 }
 
 func (l *Labeller) messageOf(node string) string {

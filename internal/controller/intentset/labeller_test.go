@@ -324,6 +324,49 @@ func TestAVolumeIsReleasedAlthoughTheLabelCannotBeRemoved(t *testing.T) {
 	n.expectCondition(metav1.ConditionFalse, volumesv1alpha1.ReasonNodesForbidden, "may not patch nodes")
 }
 
+// TestASetThatWasStoredWithALabelOfSetsInItsSelectorKeepsItsIntents although it matches no Node any more.
+func TestASetThatWasStoredWithALabelOfSetsInItsSelectorKeepsItsIntents(t *testing.T) {
+	n := readyOn(t, "a")
+	n.expectLabelling("a", "patch a")
+	n.Sync()
+	live := &volumesv1alpha1.VolumeAttachmentIntentSet{}
+	if err := n.Live.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "cache"}, live); err != nil {
+		t.Fatal(err)
+	}
+	live.Spec.NodeSelector.MatchExpressions = []metav1.LabelSelectorRequirement{
+		{Key: cacheLabel, Operator: metav1.LabelSelectorOpDoesNotExist}}
+	if err := n.Live.Update(t.Context(), live); err != nil {
+		t.Fatal(err)
+	}
+	n.Sync()
+	for range 2 { // with the label, and without
+		if got, _ := n.pass(); strings.Contains(got, "cache-a") {
+			t.Errorf("set cache wrote %q, want its intents left as they are", got)
+		}
+		n.expectReady(metav1.ConditionFalse, volumesv1alpha1.ReasonSelectorInvalid)
+		if _, err := n.controller.labeller.Reconcile(t.Context(), reconcile.Request{
+			NamespacedName: client.ObjectKey{Name: "a"}}); err != nil {
+			t.Fatal(err)
+		}
+		n.Sync()
+		n.expectLabel("a", false)
+	}
+}
+
+func TestASetReportsANodeThatHasAsManyLabelsOfItsNamespaceAsItMay(t *testing.T) {
+	l := newLabeller(nil, nil, nil)
+	l.note(t.Context(), "a", unwritten{beyond: []string{cacheLabel}})
+	c := l.condition(newSet())
+	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != volumesv1alpha1.ReasonTooManyLabels ||
+		!strings.Contains(c.Message, "not on node a") {
+		t.Errorf("condition of a set whose label node a does not get: %v, want TooManyLabels with the node", c)
+	}
+	l.note(t.Context(), "a", unwritten{})
+	if c := l.condition(newSet()); c == nil || c.Status != metav1.ConditionTrue {
+		t.Errorf("condition of the set once there is room: %v, want it True", c)
+	}
+}
+
 func TestASetWhoseNameIsTooLongLabelsNoNodeAndReportsIt(t *testing.T) {
 	l := newLabeller(nil, nil, nil)
 	set := newSet()

@@ -77,7 +77,7 @@ func (c *Controller) sendEvents(before, after *volumesv1alpha1.VolumeAttachmentI
 		switch is.Reason {
 		case volumesv1alpha1.ReasonNameTaken, volumesv1alpha1.ReasonIntentRefused, volumesv1alpha1.ReasonIntentsFailing,
 			volumesv1alpha1.ReasonSelectorInvalid, volumesv1alpha1.ReasonLabelTooLong, volumesv1alpha1.ReasonNodesForbidden,
-			volumesv1alpha1.ReasonLabelRefused:
+			volumesv1alpha1.ReasonLabelRefused, volumesv1alpha1.ReasonTooManyLabels:
 			c.Events.Eventf(&corev1.ObjectReference{
 				APIVersion: volumesv1alpha1.GroupVersion.String(), Kind: "VolumeAttachmentIntentSet",
 				Namespace: after.Namespace, Name: after.Name, UID: after.UID, ResourceVersion: after.ResourceVersion,

@@ -14,7 +14,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -29,6 +28,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/backoff"
+	"github.com/hawser-io/hawser/internal/controller/cached"
 	"github.com/hawser-io/hawser/internal/controller/index"
 )
 
@@ -121,7 +121,7 @@ func stateChanged(before, after client.Object) bool {
 // ofNode wakes the sets that select the Node. For an update it is called with the old and with the new one.
 func (c *Controller) ofNode(ctx context.Context, node client.Object) []reconcile.Request {
 	return c.sets(ctx, "", func(set *volumesv1alpha1.VolumeAttachmentIntentSet) bool {
-		selector, err := metav1.LabelSelectorAsSelector(set.Spec.NodeSelector)
+		selector, err := selectorOf(set)
 		return err == nil && selector.Matches(labels.Set(node.GetLabels()))
 	})
 }
@@ -165,20 +165,14 @@ var setChanged = predicate.Funcs{
 	DeleteFunc: func(event.DeleteEvent) bool { return false },
 }
 
-// nodeChanged lets through what selects a node, and that it goes or stays. The labels of sets are left out unless a set
-// selects by them.
+// nodeChanged lets through what selects a node, and that it goes or stays.
 func (c *Controller) nodeChanged() predicate.Predicate {
 	return predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			was, is := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
-			return c.goes(was) != c.goes(is) || !maps.Equal(was.Labels, is.Labels) &&
-				(!maps.Equal(withoutReady(was.Labels), withoutReady(is.Labels)) || c.anySelectsReady())
+			return c.goes(was) != c.goes(is) || cached.NodeLabelsDiffer(was, is)
 		},
 	}
-}
-
-func (c *Controller) anySelectsReady() bool {
-	return len(c.sets(context.Background(), "", selectsReady)) > 0
 }
 
 // deleted lets through that an object is gone.

@@ -7,7 +7,6 @@ package pod
 
 import (
 	"context"
-	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -26,6 +25,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/backoff"
+	"github.com/hawser-io/hawser/internal/controller/cached"
 	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/volume"
@@ -187,7 +187,7 @@ func inService(node *corev1.Node) bool {
 var nodeChanged = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		was, is := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
-		return managed(was) != managed(is) || !maps.Equal(was.Labels, is.Labels) || inService(was) != inService(is) ||
+		return managed(was) != managed(is) || cached.NodeLabelsDiffer(was, is) || inService(was) != inService(is) ||
 			was.DeletionTimestamp.IsZero() != is.DeletionTimestamp.IsZero()
 	},
 	DeleteFunc: func(event.DeleteEvent) bool { return false },

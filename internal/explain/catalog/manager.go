@@ -103,4 +103,8 @@ var manager = []Entry{
 		Says: "The API server refuses the label of a set on a Node, most often for an admission policy.",
 		Way:  "The message of the set has the answer of the API server. The manager tries again every minute.",
 		Run:  []string{"kubectl get vais {set} -n {namespace} -o yaml"}},
+	{Code: "HWS526", Reason: volumesv1alpha1.ReasonTooManyLabels, Level: Problem, Depth: Root, Acts: Author,
+		Says: "A Node has the labels of 32 older sets of the namespace, and gets no more labels of its sets.",
+		Way:  "Delete sets, or have them select fewer nodes. The label follows once there is room.",
+		Run:  []string{"kubectl get vais -n {namespace}"}},
 }

@@ -35,7 +35,7 @@ var sets = []Entry{
 		Way:  "The message of the set names the first of them.",
 		Run:  []string{"kubectl get vai -n {namespace} -l volumes.hawser.io/intent-set={set}"}},
 	{Code: "HWS154", Reason: volumesv1alpha1.ReasonSelectorInvalid, Level: Problem, Depth: Root, Acts: Author,
-		Says: "The node selector of a set cannot be read.",
+		Says: "The node selector of a set cannot be read, or selects by labels of sets. The intents stay as they are.",
 		Way:  "Correct spec.nodeSelector.", Run: []string{"kubectl get vais -n {namespace} -o wide"}},
 	{Code: "HWS155", Reason: SetNotObserved, Level: Problem, Depth: Symptom, Acts: Cluster,
 		Says: "No manager has reconciled this generation of the set.",

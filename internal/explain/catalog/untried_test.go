@@ -59,6 +59,7 @@ var untried = map[string]string{
 	"HWS436": works, "HWS437": fences, "HWS438": beside, "HWS499": version,
 	"HWS520": fences, "HWS521": fences, "HWS522": fences,
 	"HWS523": "a name cannot be changed", "HWS524": labels, "HWS525": "needs an admission policy of another program",
+	"HWS526": "internal/controller/intentset plays it: it takes more than thirty sets",
 	"HWS603": beside, "HWS608": works, "HWS611": beside, "HWS612": informs, "HWS628": works,
 	"HWS629": "only provisioners within Kubernetes, which are gone, let a deletion fail for good", "HWS632": informs,
 	"HWS640": informs, "HWS641": informs, "HWS645": beside, "HWS646": beside,
