@@ -64,8 +64,9 @@ func (g Ground) Outlook(volumeName string, intents []volumesv1alpha1.VolumeAttac
 	case renamed(g.State, volumeName):
 		return Outlook{Fate: Stays, Why: "the machine goes on under another node name and uses it"}
 	case e == nil:
-		return Outlook{Fate: Stays, Why: "Hawser did not attach it. Kubernetes' own controller detaches it on the taint, " +
-			"and on no fence"}
+		return Outlook{Fate: Stays, Why: "Hawser did not attach it. Kubernetes' own controller detaches it at once on " +
+			"the taint, also from a machine that runs, and on a fence only where the manager sets that taint " +
+			"(spec.fencing.manageOutOfServiceTaint)"}
 	}
 	return wanted(volumeName, intents)
 }
@@ -115,7 +116,8 @@ func wanted(volumeName string, intents []volumesv1alpha1.VolumeAttachmentIntent)
 		o.Why = "intents want it here, and evidence does not overrule them: " + strings.Join(o.Delete, ", ")
 	case len(pods) > 0:
 		o.AfterPods = true
-		o.Why = "its pods have to be deleted first, which Kubernetes does on the taint and on no fence"
+		o.Why = "its pods have to be deleted first, which Kubernetes does on the taint, and on a fence only where the " +
+			"manager sets that taint (spec.fencing.manageOutOfServiceTaint)"
 	case timed:
 		o.Why = fmt.Sprintf("its intents are being deleted; their policy forces the detach after %s too", after)
 	}

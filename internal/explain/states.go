@@ -41,7 +41,7 @@ func StateOf(object client.Object) catalog.State {
 	state := catalog.Present
 	switch o := object.(type) {
 	case *corev1.Node:
-		if handshake.OutOfService(o) != nil {
+		if handshake.DeclaredOff(o) != nil {
 			return catalog.Tainted
 		}
 	case *volumesv1alpha1.VolumeAttachmentIntent:
