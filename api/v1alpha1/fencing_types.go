@@ -85,8 +85,8 @@ type FenceSource struct {
 	// +kubebuilder:validation:MaxLength=2048
 	// +optional
 	Addresses string `json:"addresses,omitempty"`
-	// covers is a CEL expression over the object and volume (driver, handle, attributes) that is true if the fence cuts the
-	// access to that volume. By default every volume of the driver is covered. It is needed where a driver has several
+	// covers is a CEL expression over the object and volume (driver, handle, attributes) that is true if the fence cuts
+	// the access to that volume. By default every volume of the driver is covered. It is needed where a driver has several
 	// storage systems. Only with AccessCut.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=2048

@@ -21,8 +21,8 @@ import (
 
 func ready(node *corev1.Node) bool { return explain.NodeReady(node).Status == corev1.ConditionTrue }
 
-// taintedNodes finds nodes that run and are declared to be off. The manager removes its own taint soon after the machine
-// is back.
+// taintedNodes finds nodes that run and are declared to be off. The manager removes its own taint soon after the
+// machine is back.
 func taintedNodes(x *examination) {
 	for _, node := range x.c.Nodes.Items {
 		taint := handshake.OutOfService(node)

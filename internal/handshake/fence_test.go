@@ -73,7 +73,8 @@ func TestNoMoreFencesAreRecordedThanTheStateMayHaveAndNoneIsDisplaced(t *testing
 		held = append(held, volumesv1alpha1.FenceReference{Source: "bmc", Name: fmt.Sprint("h", i)})
 	}
 	last := held[len(held)-1:]
-	got := RecordFences(RecordFences(nil, last, Heard{Renewal: "a"}, metav1.Now()), held, Heard{Renewal: "b"}, metav1.Now())
+	first := RecordFences(nil, last, Heard{Renewal: "a"}, metav1.Now())
+	got := RecordFences(first, held, Heard{Renewal: "b"}, metav1.Now())
 	if len(got) != MaxFences || got[0].FenceReference != last[0] || got[0].Contradicted == nil {
 		t.Errorf("%d records, the first of them %+v; want %d, and first the one that was contradicted", len(got), got[0],
 			MaxFences)

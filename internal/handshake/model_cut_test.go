@@ -42,8 +42,8 @@ func (st *stepper) cutActs(n int) {
 	st.emit(act{kind: actLift, node: uint8(n)}, s)
 }
 
-// lifted: what was forced away is no longer kept from the volume. Unless the delete is on its way, nothing may detach it
-// under its user any more; unless the volume is handed over already, no other node may have it.
+// lifted: what was forced away is no longer kept from the volume. Unless the delete is on its way, nothing may detach
+// it under its user any more; unless the volume is handed over already, no other node may have it.
 func (st *stepper) lifted(s *state, n int) {
 	h := &s.node[n]
 	deletes, hands := h.va.terminating() || h.va.uid != h.entry.uid, st.exclusive && s.lock.from != uint8(n)+1 &&

@@ -81,8 +81,8 @@ func nodesLabelled(status metav1.ConditionStatus, reason string) func(*volumesv1
 	}
 }
 
-// TestNodesAreLabelledWhereTheIntentOfASetIsReady by a manager with the rights and the admission policies that it has in
-// an installation.
+// TestNodesAreLabelledWhereTheIntentOfASetIsReady by a manager with the rights and the admission policies that it has
+// in an installation.
 func TestNodesAreLabelledWhereTheIntentOfASetIsReady(t *testing.T) {
 	w := newWorld(t)
 	kubectl := w.kubectl(t)

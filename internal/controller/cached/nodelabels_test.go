@@ -22,9 +22,11 @@ func TestTheLabelsOfSetsMakeNoDifferenceBetweenNodes(t *testing.T) {
 	}{
 		{"nothing changes", func(map[string]string) {}, false},
 		{"a set becomes ready", func(l map[string]string) { l[volumesv1alpha1.ReadyLabelPrefix+"ns.b"] = "true" }, false},
-		{"a set is not ready any more", func(l map[string]string) { delete(l, volumesv1alpha1.ReadyLabelPrefix+"ns.a") }, false},
+		{"a set is not ready any more",
+			func(l map[string]string) { delete(l, volumesv1alpha1.ReadyLabelPrefix+"ns.a") }, false},
 		{"another label changes", func(l map[string]string) { l["pool"] = "b" }, true},
-		{"a label with a key like that of a set comes", func(l map[string]string) { l["ready.volumes.hawser.io"] = "" }, true},
+		{"a label with a key like that of a set comes",
+			func(l map[string]string) { l["ready.volumes.hawser.io"] = "" }, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			was, is := &corev1.Node{}, &corev1.Node{}

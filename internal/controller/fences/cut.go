@@ -148,9 +148,9 @@ func (w *Watcher) Cutting(
 	return cutting
 }
 
-// Cuts reads live by which addresses the node reaches the storage of the volume's driver, and then the fence. It reports
-// whether that fence cuts the access of this machine to the volume: it has every address that is reported, and at least
-// one is.
+// Cuts reads live by which addresses the node reaches the storage of the volume's driver, and then the fence. It
+// reports whether that fence cuts the access of this machine to the volume: it has every address that is reported, and
+// at least one is.
 func (w *Watcher) Cuts(ctx context.Context, ref volumesv1alpha1.FenceReference, node *corev1.Node,
 	nvs *volumesv1alpha1.NodeVolumeState, v fencing.Volume) (bool, error) {
 	if node == nil || nvs == nil || machine.Registered(node, nvs) != machine.Same {

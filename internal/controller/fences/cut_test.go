@@ -96,7 +96,8 @@ func TestWhichFencesCutANodeOff(t *testing.T) {
 		{"one that covers another volume", func(s map[string]any) { s["pool"] = "q" }, []*unstructured.Unstructured{both},
 			nodeOn(hardware), false, false},
 		{"nothing is reported", whole, nil, nodeOn(hardware), false, true},
-		{"no address is reported", whole, []*unstructured.Unstructured{reports("c", "n", "d")}, nodeOn(hardware), false, true},
+		{"no address is reported", whole,
+			[]*unstructured.Unstructured{reports("c", "n", "d")}, nodeOn(hardware), false, true},
 		{"only other nodes and drivers are reported", whole, []*unstructured.Unstructured{
 			reports("c", "m", "d", "192.0.2.1"), reports("e", "n", "e", "192.0.2.1")}, nodeOn(hardware), false, true},
 		{"two objects report for the node", whole, []*unstructured.Unstructured{both, reports("e", "n", "d", "192.0.2.1")},

@@ -115,7 +115,8 @@ func (l *Lifts) Announce(nvs *volumesv1alpha1.NodeVolumeState, volume string) {
 	l.Events.Eventf(nvs, &corev1.ObjectReference{
 		APIVersion: "storage.k8s.io/v1", Kind: "VolumeAttachment", Name: e.AttachmentName, UID: e.AttachmentUID,
 	}, corev1.EventTypeWarning, EventLifted, "Detach",
-		"fence %s of source %s was lifted, or does not have every address of node %s any more, before the agent has reported "+
+		"fence %s of source %s was lifted, or does not have every address of node %s any more, before the agent has "+
+			"reported "+
 			"that nothing of %s is left: what is still mounted may write to it. Where it was not handed over yet, the volume "+
 			"waits for the report", e.Evidence.Fence.Name, e.Evidence.Fence.Source, nvs.Name, e.VolumeName)
 }

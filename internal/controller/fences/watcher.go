@@ -283,7 +283,9 @@ func (w *Watcher) Holds(
 
 // source of the fence; nil if it is not configured any more, or is another one by now.
 func (w *Watcher) source(ref volumesv1alpha1.FenceReference) *fencing.Source {
-	i := slices.IndexFunc(w.Sources, func(s *fencing.Source) bool { return s.Name == ref.Source && s.Proves == ref.Proves })
+	i := slices.IndexFunc(w.Sources, func(s *fencing.Source) bool {
+		return s.Name == ref.Source && s.Proves == ref.Proves
+	})
 	if i < 0 {
 		return nil
 	}

@@ -88,8 +88,8 @@ func readyKey(selector *metav1.LabelSelector) string {
 	return keys[i]
 }
 
-// share the labels of a Node between the sets that are ready there: each namespace has most of them, those of its oldest
-// sets. So no new set takes the label from another, and one namespace cannot fill the Node.
+// share the labels of a Node between the sets that are ready there: each namespace has most of them, those of its
+// oldest sets. So no new set takes the label from another, and one namespace cannot fill the Node.
 func share(ready []*volumesv1alpha1.VolumeAttachmentIntentSet) (wanted sets.Set[string], beyond []string) {
 	slices.SortFunc(ready, func(a, b *volumesv1alpha1.VolumeAttachmentIntentSet) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))

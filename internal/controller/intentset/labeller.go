@@ -110,7 +110,9 @@ func (l *Labeller) Reconcile(ctx context.Context, req reconcile.Request) (reconc
 
 // wanted are the labels of the sets that select the Node and whose intents there are Ready, and those beyond what their
 // namespaces may have.
-func (l *Labeller) wanted(ctx context.Context, node *corev1.Node) (wanted sets.Set[string], beyond []string, err error) {
+func (l *Labeller) wanted(
+	ctx context.Context, node *corev1.Node,
+) (wanted sets.Set[string], beyond []string, err error) {
 	list := &volumesv1alpha1.VolumeAttachmentIntentList{}
 	if err := l.Client.List(ctx, list, client.MatchingFields{index.Node: node.Name}); err != nil {
 		return nil, nil, fmt.Errorf("listing the intents: %w", err)

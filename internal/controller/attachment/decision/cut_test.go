@@ -40,7 +40,8 @@ func TestAccessThatIsCutIsNoOrderToDetach(t *testing.T) {
 func TestAVolumeWhoseCutWasLiftedIsNotHandedOver(t *testing.T) {
 	gone := together(entry(handshake.Detaching, "1"), forced, detached)
 	checkDecisions(t, []decision{
-		{"the cut holds", Facts{Exclusive: true, Nodes: []*Node{on("a", gone, inUse("1")), on("b", wanted("i"))}}, "Attach b"},
+		{"the cut holds", Facts{Exclusive: true, Nodes: []*Node{on("a", gone, inUse("1")), on("b", wanted("i"))}},
+			"Attach b"},
 		{"it was lifted",
 			Facts{Exclusive: true, Nodes: []*Node{on("a", gone, inUse("1"), lifted), on("b", wanted("i"))}}, ""},
 		{"and the agent has reported", Facts{Exclusive: true, Nodes: []*Node{on("a", gone, lifted), on("b", wanted("i"))}},

@@ -31,8 +31,8 @@ func ForceAfter(leaving []*Intent) (time.Duration, bool) {
 	return longest, len(leaving) > 0
 }
 
-// CutsAccess reports whether the evidence is that the node's access to the volume is cut; e may be nil. It shows nothing
-// of the machine, or of the pods on it.
+// CutsAccess reports whether the evidence is that the node's access to the volume is cut; e may be nil. It shows
+// nothing of the machine, or of the pods on it.
 func CutsAccess(e *volumesv1alpha1.DetachEvidence) bool {
 	return e != nil && e.Fence != nil && e.Fence.Proves == volumesv1alpha1.FenceAccessCut
 }

@@ -215,8 +215,9 @@ func (n *Node) WaitFor(holder *Node, guard handshake.Guard) {
 	}
 	if guard == handshake.GuardCutHolds {
 		n.SetWait(volumesv1alpha1.ReasonVolumeInUse, fmt.Sprintf(
-			"the volume was forced away from node %[1]s, whose access was cut by a fence that was lifted since; what is mounted "+
-				"there may write to it until the agent of node %[1]s reports that nothing is left, or an administrator declares "+
+			"the volume was forced away from node %[1]s, whose access was cut by a fence that was lifted since; what is "+
+				"mounted there may write to it until the agent of node %[1]s reports that nothing is left, or an administrator "+
+				"declares "+
 				"that attachment released", holder.Name,
 		))
 	}
