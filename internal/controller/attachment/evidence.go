@@ -15,13 +15,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/util/workqueue"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
+	"github.com/hawser-io/hawser/internal/controller/fences"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/controller/outage"
@@ -39,9 +39,7 @@ const fenceAgain = 30 * time.Second
 
 // Fences are what proves that machines are off or gone, or that their access is cut.
 type Fences interface {
-	// Holds reads a recorded fence live, and reports whether it still holds for the Node.
-	Holds(ctx context.Context, ref volumesv1alpha1.FenceReference, node *corev1.Node,
-		nvs *volumesv1alpha1.NodeVolumeState) (bool, error)
+	fences.Holder
 	// Cutting lists the fences that cut the access of the machine to the volume, as far as is known without a request.
 	Cutting(ctx context.Context, node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState,
 		v fencing.Volume) []volumesv1alpha1.FenceReference
@@ -66,7 +64,11 @@ func (c *Controller) gatherEvidence(
 		node = nil
 	}
 	n.Missing, n.Tainted = node == nil, handshake.OutOfService(node) != nil
-	n.Evidence, n.EvidenceDue = c.evidenceOf(n, node, nvs, c.fencesThatCount(n, nvs))
+	var fence *volumesv1alpha1.FenceReference
+	if counted := c.fencesThatCount(n, nvs); len(counted) > 0 {
+		fence = &counted[0]
+	}
+	n.Evidence, n.EvidenceDue = c.evidenceOf(n, node, nvs, fence)
 	n.UnheardDue = max(-c.Tracker.Silence(n.Name), 0)
 	n.Unheard = n.UnheardDue == 0 && !c.Tracker.MayBeRestored()
 	return nil
@@ -84,7 +86,7 @@ func (c *Controller) confirmEvidence(
 		c.Tracker.ObserveSession(nvs) // the watch may lag behind
 	}
 	recorded := c.fencesThatCount(n, nvs)
-	n.Evidence, n.EvidenceDue = c.evidenceOf(n, node, nvs, c.held(ctx, recorded, node, nvs))
+	n.Evidence, n.EvidenceDue = c.evidenceOf(n, node, nvs, fences.Holding(ctx, c.Fences, recorded, node, nvs))
 	if n.Evidence == nil && len(recorded) > 0 {
 		n.EvidenceDue = sooner(n.EvidenceDue, fenceAgain)
 	}
@@ -155,7 +157,7 @@ func (c *Controller) forgetOutage(n *decision.Node) {
 // be none yet. None of it counts while the agent is heard, and none is about another machine that had the Node's name
 // before.
 func (c *Controller) evidenceOf(
-	n *decision.Node, node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState, fences []volumesv1alpha1.FenceReference,
+	n *decision.Node, node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState, fence *volumesv1alpha1.FenceReference,
 ) (*volumesv1alpha1.DetachEvidence, time.Duration) {
 	silence := c.Tracker.Silence(n.Name)
 	watched := c.unready.Total(n.Name, c.spellOf(n.Name, node), c.Clock.Now())
@@ -180,10 +182,9 @@ func (c *Controller) evidenceOf(
 			),
 		}, 0
 	}
-	if len(fences) > 0 {
-		fence := fences[0]
+	if fence != nil {
 		return &volumesv1alpha1.DetachEvidence{
-			Type: volumesv1alpha1.EvidenceFenced, Fence: &fence,
+			Type: volumesv1alpha1.EvidenceFenced, Fence: fence,
 			Message: fmt.Sprintf(
 				"%s of fence source %s proves %s of the machine of node %s, and its agent is silent since before",
 				fence.Name, fence.Source, fence.Proves, n.Name,
@@ -237,24 +238,6 @@ func (c *Controller) fencesThatCount(
 		}
 	}
 	return count
-}
-
-// held is the first of the recorded fences that still holds. One that cannot be read proves nothing, and is in the way
-// of no other evidence.
-func (c *Controller) held(
-	ctx context.Context, recorded []volumesv1alpha1.FenceReference, node *corev1.Node,
-	nvs *volumesv1alpha1.NodeVolumeState,
-) []volumesv1alpha1.FenceReference {
-	for i, fence := range recorded {
-		holds, err := c.Fences.Holds(ctx, fence, node, nvs)
-		if err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "a fence cannot be read", "node", nvs.Name, "source", fence.Source)
-		}
-		if holds && err == nil {
-			return recorded[i : i+1]
-		}
-	}
-	return nil
 }
 
 // watchOutage returns when to read a node again that is waited for, and reads it when that is due.

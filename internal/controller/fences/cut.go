@@ -85,9 +85,9 @@ func (w *Watcher) putClient(ctx context.Context, s *fencing.Source, key client.O
 	case before.unclear || now.unclear:
 		w.wakeCut(ctx, s)
 	default:
-		w.tell(ctx, true, before.of.NodeName)
+		w.notify(ctx, true, before.of.NodeName)
 		if now.of.NodeName != before.of.NodeName {
-			w.tell(ctx, true, now.of.NodeName)
+			w.notify(ctx, true, now.of.NodeName)
 		}
 	}
 }
@@ -110,7 +110,7 @@ func (w *Watcher) wakeCut(ctx context.Context, s *fencing.Source, drivers ...str
 			return a.Driver != "" && concerned.Has(a.Driver) ||
 				a.Evidence != nil && a.Evidence.Fence != nil && a.Evidence.Fence.Source == s.Name
 		}) {
-			w.tell(ctx, true, states.Items[i].Name)
+			w.notify(ctx, true, states.Items[i].Name)
 		}
 	}
 }

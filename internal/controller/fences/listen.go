@@ -64,11 +64,11 @@ func (w *Watcher) wake(ctx context.Context, of fencing.Verdict) {
 			}
 		}
 	}
-	w.tell(ctx, false, names...)
+	w.notify(ctx, false, names...)
 }
 
-// tell the listeners of the Nodes.
-func (w *Watcher) tell(ctx context.Context, cut bool, nodes ...string) {
+// notify the listeners of the Nodes.
+func (w *Watcher) notify(ctx context.Context, cut bool, nodes ...string) {
 	w.mu.Lock()
 	listeners := slices.Clone(w.listeners)
 	w.mu.Unlock()

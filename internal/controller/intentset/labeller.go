@@ -228,7 +228,7 @@ func (l *Labeller) forbidden() time.Duration {
 	return l.forbiddenUntil.Sub(l.Clock.Now())
 }
 
-// mayWrite tells a refusal of one Node, by an admission policy, from a right that is missing. It is true where this
+// mayWrite distinguishes a refusal of one Node, by a policy, from a right that is missing. It is true where this
 // cannot be found out.
 func (l *Labeller) mayWrite(ctx context.Context) bool {
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{

@@ -42,9 +42,7 @@ const liftAgain = 30 * time.Second
 type Fences interface {
 	// Of lists those that hold for the Node.
 	Of(node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState) []volumesv1alpha1.FenceReference
-	// Holds reads a recorded fence live, and reports whether it still holds for the Node.
-	Holds(ctx context.Context, ref volumesv1alpha1.FenceReference, node *corev1.Node,
-		nvs *volumesv1alpha1.NodeVolumeState) (bool, error)
+	fences.Holder
 	// Names of the sources.
 	Names() []string
 	// Listen has wake called for each Node of which a fence comes to hold, or is lifted.

@@ -16,12 +16,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/fences"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
@@ -88,7 +88,7 @@ func (c *Controller) setTaint(ctx context.Context, name string) (time.Duration, 
 	if len(counted) == 0 {
 		return never, nil
 	}
-	fence := c.holding(ctx, counted, node, nvs)
+	fence := fences.Holding(ctx, c.Fences, counted, node, nvs)
 	if fence == nil {
 		return taintAgain, nil
 	}
@@ -102,21 +102,6 @@ func (c *Controller) setTaint(ctx context.Context, name string) (time.Duration, 
 				"node's pods", fence.Name, fence.Source, fence.Proves, name, corev1.TaintNodeOutOfService)
 	}
 	return again, err
-}
-
-// holding is the first of the fences that holds, read live. One that cannot be read proves nothing.
-func (c *Controller) holding(ctx context.Context, counted []volumesv1alpha1.FenceReference, node *corev1.Node,
-	nvs *volumesv1alpha1.NodeVolumeState) *volumesv1alpha1.FenceReference {
-	for i := range counted {
-		holds, err := c.Fences.Holds(ctx, counted[i], node, nvs)
-		if err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "a fence cannot be read", "node", nvs.Name, "source", counted[i].Source)
-		}
-		if holds && err == nil {
-			return &counted[i]
-		}
-	}
-	return nil
 }
 
 // removeTaint that the manager has set.
