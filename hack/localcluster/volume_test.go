@@ -76,7 +76,11 @@ func (w *world) volume(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVo
 	return volume
 }
 
+// grow lets the resizer start with the larger claim. One that runs drops a claim whose volume its cache does not
+// have yet, and takes it up again only at its resync, minutes later.
 func (w *world) grow(claim, size string) {
+	w.run("stop", "csi-resizer-"+driverName)
+	defer w.run("start", "csi-resizer-"+driverName)
 	patch := []byte(`{"spec":{"resources":{"requests":{"storage":"` + size + `"}}}}`)
 	_, err := w.client.CoreV1().PersistentVolumeClaims("default").
 		Patch(w.Context(), claim, types.MergePatchType, patch, metav1.PatchOptions{})
