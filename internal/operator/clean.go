@@ -45,6 +45,7 @@ func (r remover) clean(ctx context.Context, vm *volumesv1alpha1.VolumeManager) e
 		{"the finalizers of claims", t.releaseClaims},
 		{"the accounts of nodes", t.deleteAccounts},
 		{"the annotations and labels of Nodes", t.releaseNodes},
+		{"the taint of fenced Nodes", r.untaintNodes},
 		{"the Leases", t.deleteLeases},
 		{"the installation", r.deleteInstallation},
 		{"the marks", r.unmark},

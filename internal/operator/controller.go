@@ -174,6 +174,9 @@ func (r *Reconciler) install(ctx context.Context, vm *volumesv1alpha1.VolumeMana
 	spec, broken := withoutBroken(vm.Spec)
 	in := render.Input{Spec: spec, Namespace: r.Namespace, Images: r.images(vm), Serves: r.serves,
 		Draining: leaving.draining}
+	if in.Tainted, err = r.tainted(ctx); err != nil {
+		return 0, err
+	}
 	wanted, held, err := r.render(ctx, in)
 	if err != nil {
 		return 0, err

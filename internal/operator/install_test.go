@@ -82,6 +82,7 @@ func TestTheOperatorOnARealAPIServer(t *testing.T) {
 		}},
 		{"what a VolumeManager may leave out goes", s.testLeftOut},
 		{"labels of Nodes go with their option", s.testNodeLabels},
+		{"the right to remove a taint stays as long as a Node carries it", s.testTaint},
 		{"a VolumeManager that is deleted with Drain releases everything and leaves no trace", s.testDrain},
 		{"every right of its roles was needed", s.testRights},
 		{"a new VolumeManager is installed", s.testInstalledAgain},
@@ -461,6 +462,27 @@ func (s server) testNodeLabels(t *testing.T) {
 			_, has := o.GetLabels()[volumesv1alpha1.ReadyLabelPrefix+"ns.set"]
 			return !has && o.GetLabels()["other"] == "kept"
 		})
+	check(t, s.admin.Delete(t.Context(), node))
+}
+
+// testTaint has the option of the taint taken away while a Node carries it.
+func (s server) testTaint(t *testing.T) {
+	role := func(what string) { s.await(t, clusterRole, "", "hawser-node-writes", what, there) }
+	flag := func(args []string) bool { return slices.Contains(args, "--manage-out-of-service-taint=true") }
+	s.change(t, `{"fencing":{"manageOutOfServiceTaint":true}}`)
+	role("the option has its role")
+	s.args(t, deployment, "hawser-manager", "the flag is set", flag)
+	s.settle(t)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "fenced"}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{
+		{Key: corev1.TaintNodeOutOfService, Value: volumesv1alpha1.OutOfServiceTaintValue,
+			Effect: corev1.TaintEffectNoExecute}}}}
+	check(t, s.admin.Create(t.Context(), node))
+	s.change(t, `{"fencing":null}`)
+	s.args(t, deployment, "hawser-manager", "the flag is not set any more", func(args []string) bool { return !flag(args) })
+	s.settle(t)
+	role("the manager has to remove the taint")
+	s.kubectl(t, "taint", "node", node.Name, corev1.TaintNodeOutOfService+"-")
+	s.awaitGone(t, clusterRole, "", "hawser-node-writes", "no Node carries the taint any more")
 	check(t, s.admin.Delete(t.Context(), node))
 }
 

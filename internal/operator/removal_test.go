@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/handshake"
 	"github.com/hawser-io/hawser/internal/install"
 	"github.com/hawser-io/hawser/internal/operator"
 	"github.com/hawser-io/hawser/internal/operator/render"
@@ -330,6 +331,8 @@ func (s server) testDrain(t *testing.T) {
 	}
 	s.kubectl(t, "annotate", "node", "node-b", unlistings+"=3")
 	s.kubectl(t, "label", "node", "node-b", readyLabel+"=true", "other=kept")
+	s.kubectl(t, "taint", "node", "node-b", corev1.TaintNodeOutOfService+"="+volumesv1alpha1.OutOfServiceTaintValue+
+		":NoExecute", "other=kept:NoSchedule")
 	gated, mounted := s.gatedPod(t, "gated"), inlinePod("mounted")
 	mounted.Spec.NodeName = "node-b"
 	check(t, s.admin.Create(t.Context(), mounted))
@@ -384,6 +387,10 @@ func (s server) testDrain(t *testing.T) {
 	}
 	if _, has := node.Labels[readyLabel]; has || node.Labels["other"] != "kept" {
 		t.Errorf("Node node-b has the labels %v after the removal, want none of sets, and other=kept", node.Labels)
+	}
+	if handshake.OutOfService(node) != nil ||
+		!slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == "other" }) {
+		t.Errorf("Node node-b has the taints %v after the removal, want other=kept alone", node.Spec.Taints)
 	}
 	for _, g := range guarded {
 		s.awaitMark(t, g.kind, g.ns, g.name, "")

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/handshake"
 	"github.com/hawser-io/hawser/internal/install"
 )
 
@@ -238,6 +239,41 @@ func (r *Reconciler) unlabelNodes(ctx context.Context, spec volumesv1alpha1.Volu
 	}
 	return nil
 }
+
+// tainted reports whether a Node carries the taint that the manager sets on a fence. It needs the right to remove it,
+// with or without the option.
+func (r *Reconciler) tainted(ctx context.Context) (bool, error) {
+	nodes := &corev1.NodeList{}
+	if err := r.Cache.List(ctx, nodes); err != nil {
+		return false, fmt.Errorf("listing nodes: %w", err)
+	}
+	return slices.ContainsFunc(nodes.Items, func(node corev1.Node) bool {
+		return slices.ContainsFunc(node.Spec.Taints, isManagersTaint)
+	}), nil
+}
+
+// untaintNodes removes the taint that the manager has set. Nothing is in use and no manager runs, so nothing of an old
+// mount is left and none sets it again.
+func (r *Reconciler) untaintNodes(ctx context.Context) error {
+	nodes := &corev1.NodeList{}
+	if err := r.Live.List(ctx, nodes); err != nil {
+		return fmt.Errorf("listing nodes: %w", err)
+	}
+	for i := range nodes.Items {
+		node := &nodes.Items[i]
+		if !slices.ContainsFunc(node.Spec.Taints, isManagersTaint) {
+			continue
+		}
+		patch := client.MergeFromWithOptions(node.DeepCopy(), client.MergeFromWithOptimisticLock{})
+		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, isManagersTaint)
+		if err := client.IgnoreNotFound(r.Client.Patch(ctx, node, patch)); err != nil {
+			return fmt.Errorf("removing the manager's taint from node %s: %w", node.Name, err)
+		}
+	}
+	return nil
+}
+
+func isManagersTaint(taint corev1.Taint) bool { return handshake.SetByHawser(&taint) }
 
 // noReadyLabels is the merge patch that removes the labels of sets.
 func noReadyLabels(labels map[string]string) map[string]any {

@@ -141,6 +141,36 @@ func TestAFencedNodeWithoutVolumesIsPutOutOfServiceAsSoonAsTheFenceIsSeen(t *tes
 	until(t, w, nodeNamed("dead"), "the manager sets the taint", setByHawser)
 }
 
+// TestTheTaintThatTheManagerHasSetIsRemovedWithoutTheOptionToo: the option is taken away while the machine is off.
+func TestTheTaintThatTheManagerHasSetIsRemovedWithoutTheOptionToo(t *testing.T) {
+	w := newWorld(t)
+	c := newStepClock()
+	_, stop := w.manage(t, managerOptions{clock: c, fenceSources: powerStates(t), manageTaint: true})
+	a, intent := w.used(t, "dead")
+	w.notReady(t, "dead")
+	a.stop()
+	w.fences(t, "dead", "off")
+	w.fallsSilent(t, c, a)
+	until(t, w, nodeNamed("dead"), "the manager sets the taint", setByHawser)
+	w.delete(t, intent)
+	until(t, w, attachmentOf("data", "dead"), "the volume is forced away", func(va *storagev1.VolumeAttachment) bool {
+		return !exists(va) || va.DeletionTimestamp != nil
+	})
+	stop()
+
+	_, stop = w.manage(t, managerOptions{clock: c, fenceSources: powerStates(t)})
+	defer stop()
+	w.reconcileNode(t, "dead")
+	if n := w.nodeNow(t, "dead"); !setByHawser(n) {
+		t.Errorf("taints of node dead before its agent has reported: %s, want that of the manager", dump(n.Spec.Taints))
+	}
+	w.fences(t, "dead", "on")
+	w.agent(t, "dead")
+	until(t, w, nodeNamed("dead"), "the manager removes the taint", func(n *corev1.Node) bool {
+		return handshake.OutOfService(n) == nil
+	})
+}
+
 func TestTheManagerChangesNoTaintThatItHasNotSet(t *testing.T) {
 	w := newWorld(t)
 	c := newStepClock()

@@ -56,7 +56,7 @@ type Controller struct {
 	Fences  Fences
 	// Lifts of fences that cut access.
 	Lifts *fences.Lifts
-	// ManageTaint: the out-of-service taint of a Node whose machine is fenced is set and removed.
+	// ManageTaint: the out-of-service taint is set on a Node whose machine is fenced.
 	ManageTaint bool
 	// ForgetAfter is the administrator's policy: what was forced away from a Node that has been gone for so long is
 	// declared released. Zero is never.

@@ -36,18 +36,15 @@ const (
 )
 
 // manageTaint sets the out-of-service taint of a Node whose machine is fenced, so that its pods are removed. It removes
-// that taint once the node's agent has reported that nothing is left of what was forced away. It changes no taint of
-// others.
+// that taint, without the option too, once the node's agent has reported that nothing is left of what was forced away.
+// It changes no taint of others.
 func (c *Controller) manageTaint(ctx context.Context, cached *volumesv1alpha1.NodeVolumeState) (time.Duration, error) {
-	if !c.ManageTaint {
-		return never, nil
-	}
 	node := &corev1.Node{}
 	if err := c.Client.Get(ctx, client.ObjectKey{Name: cached.Name}, node); err != nil {
 		return never, client.IgnoreNotFound(err)
 	}
 	switch taint := handshake.OutOfService(node); {
-	case taint == nil && !liveness.Ready(node) &&
+	case c.ManageTaint && taint == nil && !liveness.Ready(node) &&
 		len(countedFences(cached, handshake.LastHeard(cached, c.Tracker.LastWord(cached.Name)))) > 0:
 		return c.setTaint(ctx, cached.Name)
 	case handshake.SetByHawser(taint) && handshake.Settled(cached, node):
@@ -163,11 +160,8 @@ func (c *Controller) taintMayGo() predicate.Predicate {
 		CreateFunc: func(event.CreateEvent) bool { return false },
 		DeleteFunc: func(event.DeleteEvent) bool { return false },
 		UpdateFunc: func(e event.UpdateEvent) bool {
-			if !c.ManageTaint {
-				return false
-			}
 			was, is := e.ObjectOld.(*volumesv1alpha1.NodeVolumeState), e.ObjectNew.(*volumesv1alpha1.NodeVolumeState)
-			if !equality.Semantic.DeepEqual(was.Status.Node.Fences, is.Status.Node.Fences) {
+			if c.ManageTaint && !equality.Semantic.DeepEqual(was.Status.Node.Fences, is.Status.Node.Fences) {
 				return true
 			}
 			node := &corev1.Node{}

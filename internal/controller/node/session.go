@@ -109,7 +109,7 @@ func (c *Controller) tainted(
 	_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request],
 ) {
 	was, is := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
-	if taintDiffers(was, is) || machineDiffers(was, is) || c.ManageTaint && serviceDiffers(was, is) ||
+	if taintDiffers(was, is) || machineDiffers(was, is) || c.serviceDiffers(was, is) ||
 		e.ObjectOld.GetDeletionTimestamp().IsZero() != e.ObjectNew.GetDeletionTimestamp().IsZero() {
 		q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(e.ObjectNew)})
 		c.unconfirmed.wake(q)
@@ -118,8 +118,8 @@ func (c *Controller) tainted(
 
 // serviceDiffers reports what decides about the taint that the manager sets: whether the Node is Ready, and, under that
 // taint, what is attached to it.
-func serviceDiffers(was, is *corev1.Node) bool {
-	return liveness.Ready(was) != liveness.Ready(is) || handshake.SetByHawser(handshake.OutOfService(is)) &&
+func (c *Controller) serviceDiffers(was, is *corev1.Node) bool {
+	return c.ManageTaint && liveness.Ready(was) != liveness.Ready(is) || handshake.SetByHawser(handshake.OutOfService(is)) &&
 		!equality.Semantic.DeepEqual(was.Status.VolumesAttached, is.Status.VolumesAttached)
 }
 

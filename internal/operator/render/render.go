@@ -69,6 +69,8 @@ type Input struct {
 	Placement *Placement
 	// Draining: no volume may come into use any more.
 	Draining bool
+	// Tainted: a Node carries the taint that the manager has set, and has to remove.
+	Tainted bool
 	// Serves reports whether the API server has a kind that not every cluster has.
 	Serves func(schema.GroupVersionKind) bool
 }
@@ -121,7 +123,7 @@ func (in Input) directories() []string {
 	if d := in.Spec.Detach; d != nil && d.ForgetGoneNodesAfter != nil {
 		directories = append(directories, "forget-gone-nodes")
 	}
-	if writesNodes(in.Spec) {
+	if in.writesNodes() {
 		directories = append(directories, "node-writes")
 	}
 	if in.Spec.NetworkPolicy != volumesv1alpha1.ManagedNone {
@@ -134,9 +136,9 @@ func (in Input) directories() []string {
 }
 
 // writesNodes reports whether the manager needs the right to patch Nodes.
-func writesNodes(spec volumesv1alpha1.VolumeManagerSpec) bool {
-	return ptr.Deref(spec.NodeLabels, false) ||
-		spec.Fencing != nil && ptr.Deref(spec.Fencing.ManageOutOfServiceTaint, false)
+func (in Input) writesNodes() bool {
+	return in.Tainted || ptr.Deref(in.Spec.NodeLabels, false) ||
+		in.Spec.Fencing != nil && ptr.Deref(in.Spec.Fencing.ManageOutOfServiceTaint, false)
 }
 
 // leftOut: another namespace than our own belongs to its administrator. It may have other users, which privileged
