@@ -218,6 +218,7 @@ const (
 	ReasonNodeStateTooLarge  = "NodeStateTooLarge"
 	ReasonAttachmentLost     = "AttachmentLost"
 	ReasonNodeTainted        = "NodeTaintedOutOfService"
+	ReasonNodeFenced         = "NodeFenced"
 )
 
 // Reasons of the Staged, Published and Expanded conditions.

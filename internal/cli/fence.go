@@ -50,8 +50,7 @@ func (o *options) planFence(ctx context.Context, g *facts.Gatherer, args []strin
 }
 
 func (o *options) writeFencePlan(w io.Writer, f *survey.Fence) {
-	_, _ = fmt.Fprintf(w, "%s on node %s. With evidence that the machine is off: %d detached, %d after an intent is "+
-		"deleted, %d would stay.\n", plural(len(f.Volumes), "volume"), f.Node, f.Leaving(), f.Kept(), f.Staying())
+	_, _ = fmt.Fprintf(w, "%s on node %s.%s\n", plural(len(f.Volumes), "volume"), f.Node, fates(f))
 	for _, line := range []string{agentOf(f), recognized(f), sourcesOf(f)} {
 		_, _ = fmt.Fprintln(w, line)
 	}
@@ -67,6 +66,30 @@ func (o *options) writeFencePlan(w io.Writer, f *survey.Fence) {
 	for i := range f.Volumes {
 		o.writeFenced(w, &f.Volumes[i])
 	}
+}
+
+// fates counts the volumes by what becomes of them.
+func fates(f *survey.Fence) string {
+	var parts []string
+	for _, p := range []struct {
+		n    int
+		what string
+	}{
+		{f.Count(evidence.Detaches, false), "detached"},
+		{f.Count(evidence.Detaches, true), "detached after their pods are deleted"},
+		{f.Count(evidence.DetachesByKubernetes, true), "detached by Kubernetes on the taint"},
+		{f.Count(evidence.NeedsDelete, false), "after an intent is deleted"},
+		{f.Count(evidence.Detaching, false), "detached already, or being detached"},
+		{f.Staying(), "would stay"},
+	} {
+		if p.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " With evidence that the machine is off: " + strings.Join(parts, ", ") + "."
 }
 
 func agentOf(f *survey.Fence) string {
@@ -138,7 +161,7 @@ func (o *options) writeFenced(w io.Writer, v *survey.Fenced) {
 	line("used by", strings.Join(v.Pods, ", "))
 	line("lost", v.Lost)
 	if v.Unprotected {
-		line("risk", "its driver does not cut the access: if the machine runs after all, both nodes write")
+		line("risk", "nothing is known to cut the access: if the machine runs after all, both nodes write")
 	}
 	line("next", strings.Join(v.Next, ", "))
 	for _, command := range v.Run {

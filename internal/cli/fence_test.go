@@ -7,6 +7,7 @@ package cli
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -67,6 +68,16 @@ status: {phase: Pending}`
 var onA = []string{"metadata: {name: node-a}\nstatus:\n  agentVersion: v0.1.0\n",
 	"metadata: {name: node-a}\n" + attachedOnA + "status:\n  agentVersion: v0.1.0\n" + mountedOnA}
 
+// recognizedA are changes of the fixture: the machine that registers node-a is the one whose agent reports.
+var recognizedA = []string{"metadata: {name: node-a, labels: {kubernetes.io/hostname: node-a, zone: east}}\nstatus:\n",
+	"metadata: {name: node-a, labels: {kubernetes.io/hostname: node-a, zone: east}}\nstatus:\n" +
+		"  nodeInfo: {systemUUID: 11111111-2222-4333-8444-555555555555}\n",
+	mountedOnA, mountedOnA + "  machine: {systemUUID: " + hashOfFirst + "}\n"}
+
+// ofPod are changes of the fixture: the intent is a pod's.
+var ofPod = append(slices.Clone(recognizedA), "  uid: data-on-node-a-uid\n",
+	"  uid: data-on-node-a-uid\n  labels: {volumes.hawser.io/pod-uid: p}\n")
+
 func TestAPlanOfAFenceShowsWhatHappensToEachVolume(t *testing.T) {
 	for name, tt := range map[string]struct {
 		changes []string
@@ -77,7 +88,7 @@ func TestAPlanOfAFenceShowsWhatHappensToEachVolume(t *testing.T) {
 		"an intent wants it": {nil, []string{"NeedsDelete", "shop/data-on-node-a",
 			"kubectl delete vai data-on-node-a -n shop", "mounted read-write", "OutOfServiceTaint",
 			"No fence source is configured", "not known to be silent", "power the machine off first",
-			"does not cut the access"}, []string{"Fenced"}, 0},
+			"nothing is known to cut the access"}, []string{"Fenced"}, 0},
 		"its intent is another volume's": {[]string{"  volumeName: pv-1\n  uniqueVolumeName: kubernetes.io/csi/disk.example",
 			"  volumeName: pv-1\n  uniqueVolumeName: kubernetes.io/csi/other"}, []string{"Detaches", "no intent wants it"},
 			nil, 0},
@@ -88,7 +99,15 @@ func TestAPlanOfAFenceShowsWhatHappensToEachVolume(t *testing.T) {
 			"may not list hosts", "No fence counts: the machine cannot be recognized"}, []string{"Fenced"}, 0},
 		"the driver cuts the access": {[]string{"metadata: {name: disk.example.com}",
 			"metadata: {name: disk.example.com, annotations: {volumes.hawser.io/unpublish-cuts-access: \"true\"}}"}, nil,
-			[]string{"does not cut"}, 0},
+			[]string{"nothing is known to cut"}, 0},
+		"another controller attached it": {[]string{attachedOnA, ""}, []string{"1 detached by Kubernetes on the taint",
+			"DetachesByKubernetes", "also from a machine that runs"}, []string{"Stays", "would stay"}, 0},
+		"pods have to go first, and a fence deletes none": {append(slices.Clone(ofPod), "", oneSource),
+			[]string{"1 detached after their pods are deleted", "A fence alone deletes no pod"},
+			[]string{"or Fenced"}, 0},
+		"pods have to go first, and a fence has the taint set": {append(slices.Clone(ofPod), "",
+			strings.ReplaceAll(oneSource, "fencing:", "fencing:\n    manageOutOfServiceTaint: true")),
+			[]string{"1 detached after their pods are deleted", "OutOfServiceTaint or Fenced"}, nil, 0},
 		"another machine uses it": {[]string{"    inUse: true\n", "    inUse: true\n    machine: {systemUUID: other}\n"},
 			[]string{"Stays", "another machine"}, nil, 1},
 		"the agent is silent": {[]string{"holderIdentity: node-a, leaseDurationSeconds: 40",
@@ -133,11 +152,7 @@ func fencePlan(t *testing.T, changes ...string) survey.Fence {
 }
 
 func TestAFenceCountsInAPlanOnlyIfTheMachineIsRecognized(t *testing.T) {
-	registers := []string{"metadata: {name: node-a, labels: {kubernetes.io/hostname: node-a, zone: east}}\nstatus:\n",
-		"metadata: {name: node-a, labels: {kubernetes.io/hostname: node-a, zone: east}}\nstatus:\n" +
-			"  nodeInfo: {systemUUID: 11111111-2222-4333-8444-555555555555}\n"}
-	reports := []string{mountedOnA, mountedOnA + "  machine: {systemUUID: " + hashOfFirst + "}\n"}
-	f := fencePlan(t, append(append(registers, reports...), "", oneSource)...)
+	f := fencePlan(t, append(slices.Clone(recognizedA), "", oneSource)...)
 	if got := f.Volumes[0].On; f.Unrecognized != "" || len(got) != 2 {
 		t.Errorf("volumes are detached on %v (%q), want the taint and a fence", got, f.Unrecognized)
 	}

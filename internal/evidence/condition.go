@@ -84,6 +84,9 @@ func (g Ground) Missing(sources []string) string {
 			text += fmt.Sprintf("; %s, but is no evidence: %s", a.Text, a.Void)
 		}
 	}
+	if g.Node == nil {
+		return text
+	}
 	text += ". If the machine is off, set the taint node.kubernetes.io/out-of-service"
 	if len(sources) == 0 {
 		return text + ". No fence source is configured"

@@ -10,6 +10,7 @@ package evidence
 
 import (
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,6 +29,10 @@ type Ground struct {
 	State *volumesv1alpha1.NodeVolumeState
 	// Renewal identifies the last renewal of the agent's Lease, as handshake.Renewal does.
 	Renewal string
+	// Silence is for how long the agent has been silent.
+	Silence time.Duration
+	// Manager is the spec of the VolumeManager; nil where it is not known.
+	Manager *volumesv1alpha1.VolumeManagerSpec
 }
 
 // Assertion is what an object asserts of the machine of a node. It is evidence once the agent is silent.
@@ -45,11 +50,11 @@ type Assertion struct {
 // Assertions about the machine, in the order in which the manager relies on them.
 func (g Ground) Assertions() []Assertion {
 	if g.Node == nil {
-		return []Assertion{{
-			Type: volumesv1alpha1.EvidenceNodeGone,
-			Text: fmt.Sprintf("node %s does not exist, which is evidence once its agent has been silent for %s",
-				g.State.Name, decision.GoneAfter),
-		}}
+		a := Assertion{Type: volumesv1alpha1.EvidenceNodeGone, Text: fmt.Sprintf("node %s does not exist", g.State.Name)}
+		if g.Silence < decision.GoneAfter {
+			a.Void = fmt.Sprintf("its agent has not been silent for %s yet", decision.GoneAfter)
+		}
+		return []Assertion{a}
 	}
 	var all []Assertion
 	if taint := handshake.DeclaredOff(g.Node); taint != nil {

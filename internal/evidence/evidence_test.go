@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/machine"
@@ -52,6 +53,15 @@ func tainted(renewal string) func(*Ground) {
 	}
 }
 
+// gone for that long, as is its agent.
+func gone(silence time.Duration) func(*Ground) {
+	return func(g *Ground) { g.Node, g.Silence = nil, silence }
+}
+
+func managedBy(spec volumesv1alpha1.VolumeManagerSpec) func(*Ground) {
+	return func(g *Ground) { g.Manager = &spec }
+}
+
 func usedByAnotherMachine(g *Ground) {
 	other := machine.New(otherUUID, "")
 	g.State.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "va", InUse: true,
@@ -86,8 +96,11 @@ func TestTheConditionNamesTheEvidenceOrWhatIsMissing(t *testing.T) {
 			[]string{"out-of-service"}},
 		"a taint that the agent contradicted": {dead(tainted("0")), nil, metav1.ConditionFalse,
 			volumesv1alpha1.ReasonEvidenceMissing, []string{"carries the taint", "the agent has reported since"}},
-		"the Node is gone": {dead(fenced("1"), func(g *Ground) { g.Node = nil }), nil, metav1.ConditionTrue,
-			volumesv1alpha1.ReasonEvidenceGiven, []string{"does not exist", "5m0s"}},
+		"the Node is gone": {dead(fenced("1"), gone(5*time.Minute)), nil, metav1.ConditionTrue,
+			volumesv1alpha1.ReasonEvidenceGiven, []string{"does not exist"}},
+		"the Node is gone, and its agent was heard just now": {dead(fenced("1"), gone(5*time.Minute-1)), nil,
+			metav1.ConditionFalse, volumesv1alpha1.ReasonEvidenceMissing,
+			[]string{"does not exist, but is no evidence: its agent has not been silent for 5m0s yet"}},
 		"another machine uses the volume": {dead(tainted("1"), usedByAnotherMachine), nil, metav1.ConditionFalse,
 			volumesv1alpha1.ReasonAnotherMachine, []string{"uses v", "declaration"}},
 	} {
@@ -137,6 +150,9 @@ func TestTheOutlookOfAVolumeIsWhatTheManagerWouldDo(t *testing.T) {
 		e.State = volumesv1alpha1.AttachmentDetaching
 		e.Evidence = &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceFenced}
 	}
+	notAttached := func(g *Ground) { g.State.Spec.Attachments = nil }
+	tainting := volumesv1alpha1.VolumeManagerSpec{Fencing: &volumesv1alpha1.Fencing{
+		ManageOutOfServiceTaint: ptr.To(true)}}
 	for name, c := range map[string]struct {
 		ground  Ground
 		intents []volumesv1alpha1.VolumeAttachmentIntent
@@ -159,8 +175,13 @@ func TestTheOutlookOfAVolumeIsWhatTheManagerWouldDo(t *testing.T) {
 			g.State.Status.Conditions = append(g.State.Status.Conditions, metav1.Condition{Reason: "NodeRenamed",
 				Type: volumesv1alpha1.ConditionAttachmentsHealthy, Message: "node m uses v"})
 		}), nil, Stays, "another node name"},
-		"Hawser did not attach it": {dead(func(g *Ground) { g.State.Spec.Attachments = nil }), nil, Stays,
-			"Kubernetes' own controller"},
+		"Hawser did not attach it": {dead(notAttached), nil, DetachesByKubernetes, "where the manager sets that taint"},
+		"Hawser did not attach it, and fences have the taint set": {dead(notAttached, managedBy(tainting)), nil,
+			DetachesByKubernetes, "The manager sets that taint on a fence"},
+		"Hawser did not attach it, and fences set no taint": {dead(notAttached,
+			managedBy(volumesv1alpha1.VolumeManagerSpec{})), nil, DetachesByKubernetes, "A fence alone deletes no pod"},
+		"Hawser did not attach it where no other does": {dead(notAttached, managedBy(volumesv1alpha1.VolumeManagerSpec{
+			AttachMode: volumesv1alpha1.AttachReplace})), nil, Stays, "without an attachment"},
 		"it is declared released": {dead(func(g *Ground) {
 			g.State.Annotations = map[string]string{volumesv1alpha1.DeclaredReleasedPrefix + "va": "scrapped"}
 		}), []volumesv1alpha1.VolumeAttachmentIntent{intent("i", nothing)}, Detaches, "declared"},

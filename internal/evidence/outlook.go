@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
@@ -28,6 +29,8 @@ const (
 	Detaching Fate = "Detaching"
 	// NeedsDelete means that an intent has to be deleted: evidence does not overrule an intent that wants the volume.
 	NeedsDelete Fate = "NeedsDelete"
+	// DetachesByKubernetes means that Kubernetes' own controller detaches it on the taint.
+	DetachesByKubernetes Fate = "DetachesByKubernetes"
 	// Stays means that no evidence about the machine has the volume detached.
 	Stays Fate = "Stays"
 )
@@ -63,12 +66,29 @@ func (g Ground) Outlook(volumeName string, intents []volumesv1alpha1.VolumeAttac
 			"about that machine. Declare it released if that machine is off for good"}
 	case renamed(g.State, volumeName):
 		return Outlook{Fate: Stays, Why: "the machine goes on under another node name and uses it"}
+	case e == nil && g.Manager != nil && g.Manager.AttachMode == volumesv1alpha1.AttachReplace:
+		return Outlook{Fate: Stays, Why: "the node uses it without an attachment that Hawser made"}
 	case e == nil:
-		return Outlook{Fate: Stays, Why: "Hawser did not attach it. Kubernetes' own controller detaches it at once on " +
-			"the taint, also from a machine that runs, and on a fence only where the manager sets that taint " +
-			"(spec.fencing.manageOutOfServiceTaint)"}
+		return Outlook{Fate: DetachesByKubernetes, AfterPods: true, Why: "Kubernetes' own controller attached it. It " +
+			"deletes the pods on the taint, and detaches then without an unmount, also from a machine that runs" + g.onFence()}
 	}
-	return wanted(volumeName, intents)
+	return g.wanted(volumeName, intents)
+}
+
+// FenceTaints reports whether a fence of the machine has the manager set the taint.
+func (g Ground) FenceTaints() bool {
+	return g.Manager != nil && g.Manager.Fencing != nil && ptr.Deref(g.Manager.Fencing.ManageOutOfServiceTaint, false)
+}
+
+// onFence is what a fence does to the pods of the node, as the end of a sentence on what the taint does.
+func (g Ground) onFence() string {
+	switch {
+	case g.Manager == nil:
+		return ". On a fence it does so only where the manager sets that taint (spec.fencing.manageOutOfServiceTaint)"
+	case g.FenceTaints():
+		return ". The manager sets that taint on a fence (spec.fencing.manageOutOfServiceTaint)"
+	}
+	return ". A fence alone deletes no pod (spec.fencing.manageOutOfServiceTaint is not set)"
 }
 
 func detaching(e *volumesv1alpha1.NodeAttachment) Outlook {
@@ -92,7 +112,7 @@ func renamed(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) bool {
 }
 
 // wanted is the outlook of a volume by the intents that want it on the node.
-func wanted(volumeName string, intents []volumesv1alpha1.VolumeAttachmentIntent) Outlook {
+func (g Ground) wanted(volumeName string, intents []volumesv1alpha1.VolumeAttachmentIntent) Outlook {
 	o := Outlook{Fate: Detaches, Why: "no intent wants it here"}
 	var pods []string
 	var leaving []*decision.Intent
@@ -116,8 +136,7 @@ func wanted(volumeName string, intents []volumesv1alpha1.VolumeAttachmentIntent)
 		o.Why = "intents want it here, and evidence does not overrule them: " + strings.Join(o.Delete, ", ")
 	case len(pods) > 0:
 		o.AfterPods = true
-		o.Why = "its pods have to be deleted first, which Kubernetes does on the taint, and on a fence only where the " +
-			"manager sets that taint (spec.fencing.manageOutOfServiceTaint)"
+		o.Why = "its pods have to be deleted first, which Kubernetes does on the taint" + g.onFence()
 	case timed:
 		o.Why = fmt.Sprintf("its intents are being deleted; their policy forces the detach after %s too", after)
 	}

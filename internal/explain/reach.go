@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/evidence"
@@ -69,13 +70,18 @@ func CannotArrive(f *facts.Facts, node, driver string) string {
 func ManagerSilent(f *facts.Facts) bool { return newBuilder(f).overdue(f.ManagerLease) > Takeover }
 
 // Evidence is what is asserted of the machine of a node whose node state was read.
-func Evidence(n *facts.Node) evidence.Ground {
+func Evidence(f *facts.Facts, n *facts.Node) evidence.Ground {
 	g := evidence.Ground{State: n.State.Value}
 	if n.Node.Found {
 		g.Node = n.Node.Value
 	}
+	if f.Manager.Found {
+		g.Manager = &f.Manager.Value.Spec
+	}
 	if n.Lease.Found {
-		g.Renewal = handshake.Renewal(n.Lease.Value)
+		g.Renewal, g.Silence = handshake.Renewal(n.Lease.Value), Overdue(n.Lease.Value, f.Now)
+	} else if ready := meta.FindStatusCondition(g.State.Status.Conditions, volumesv1alpha1.ConditionReady); ready != nil {
+		g.Silence = f.Now.Sub(ready.LastTransitionTime.Time)
 	}
 	return g
 }
@@ -105,7 +111,7 @@ func (w *walk) outlooks(n *facts.Node) {
 	if !n.State.Found || !Silent(w.f, n) {
 		return
 	}
-	g := Evidence(n)
+	g := Evidence(w.f, n)
 	given := g.Given()
 	waits := false
 	for i := range n.State.Value.Spec.Attachments {
@@ -117,7 +123,7 @@ func (w *walk) outlooks(n *facts.Node) {
 		ref := facts.Ref{Kind: facts.KindAttachment, Name: e.AttachmentName}
 		state, text, since := Bad, w.named(n.State.Value, e.VolumeName)+" stays attached: ", w.silentSince(n)
 		switch {
-		case o.Fate == evidence.Stays || o.Fate == evidence.NeedsDelete:
+		case o.Fate == evidence.Stays || o.Fate == evidence.NeedsDelete || o.Fate == evidence.DetachesByKubernetes:
 			text += o.Why
 		case given == nil:
 			waits = true

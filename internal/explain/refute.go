@@ -68,6 +68,7 @@ var ofNode = map[string]func(n *facts.Node, driver string) string{
 		return says(n.Node.Found && n.Node.Value.DeletionTimestamp == nil, n.Node.Ref, "is not being deleted")
 	},
 	volumesv1alpha1.ReasonNodeTainted:        taintGone,
+	volumesv1alpha1.ReasonNodeFenced:         taintGone,
 	volumesv1alpha1.ReasonTaintContradicted:  taintGone,
 	volumesv1alpha1.ReasonDriverNotInstalled: driverListed,
 	volumesv1alpha1.ReasonDriverNotFound: func(n *facts.Node, driver string) string {

@@ -44,6 +44,9 @@ func StateOf(object client.Object) catalog.State {
 		if handshake.DeclaredOff(o) != nil {
 			return catalog.Tainted
 		}
+		if handshake.OutOfService(o) != nil {
+			return catalog.Fenced
+		}
 	case *volumesv1alpha1.VolumeAttachmentIntent:
 		// The manager writes that of a pod again.
 		if o.Status.ClaimUID != "" && o.Labels[volumesv1alpha1.PodUIDLabel] == "" {

@@ -61,30 +61,25 @@ type Fenced struct {
 	Run  []string `json:"run,omitempty"`
 }
 
-// Staying counts the volumes that neither a taint nor a fence has detached.
-func (f *Fence) Staying() int { return f.count(evidence.Stays) }
-
-// Leaving counts the volumes that are detached as soon as there is evidence.
-func (f *Fence) Leaving() int { return f.count(evidence.Detaches) }
-
-// Kept counts the volumes that an intent keeps on the node.
-func (f *Fence) Kept() int { return f.count(evidence.NeedsDelete) }
-
-func (f *Fence) count(fate evidence.Fate) int {
+// Count the volumes of a fate that wait for their pods, or of those that do not.
+func (f *Fence) Count(fate evidence.Fate, afterPods bool) int {
 	n := 0
 	for i := range f.Volumes {
-		if f.Volumes[i].Fate == fate {
+		if f.Volumes[i].Fate == fate && f.Volumes[i].AfterPods == afterPods {
 			n++
 		}
 	}
 	return n
 }
 
+// Staying counts the volumes that neither a taint nor a fence has detached.
+func (f *Fence) Staying() int { return f.Count(evidence.Stays, false) }
+
 // PlanFence explains for each volume of a node what a fence or the out-of-service taint would do to it, those that stay
 // first.
 func PlanFence(r *facts.Fencing) Fence {
 	n, _ := r.NodeOf(r.Subject.Name)
-	g := explain.Evidence(&n)
+	g := explain.Evidence(r.Facts, &n)
 	f := Fence{Node: n.Name, Unrecognized: g.Unrecognized(), Assertions: g.Assertions(), Volumes: []Fenced{},
 		Sources: explain.FenceSources(r.Facts)}
 	if f.Assertions == nil {
@@ -107,7 +102,8 @@ func PlanFence(r *facts.Fencing) Fence {
 			f.add(r, g, l.VolumeName)
 		}
 	}
-	order := []evidence.Fate{evidence.Stays, evidence.NeedsDelete, evidence.Detaches, evidence.Detaching}
+	order := []evidence.Fate{evidence.Stays, evidence.NeedsDelete, evidence.DetachesByKubernetes, evidence.Detaches,
+		evidence.Detaching}
 	slices.SortStableFunc(f.Volumes, func(a, b Fenced) int {
 		return slices.Index(order, a.Fate) - slices.Index(order, b.Fate)
 	})
@@ -135,10 +131,12 @@ func (f *Fence) add(r *facts.Fencing, g evidence.Ground, volumeName string) {
 	v.Lost = evidence.Loss(handshake.VolumeOf(g.State, volumeName))
 	v.Pods = podsOf(r.Pods.Items, volumeName, v.Claim, r.NodeIntents.Items)
 	v.Next = nextOf(r, &v)
-	if v.Fate == evidence.Detaches || v.Fate == evidence.NeedsDelete {
-		v.On = f.counts()
-		driver := r.Drivers[handshake.AttachmentOf(g.State, volumeName).Driver]
-		v.Unprotected = driver == nil || driver.Annotations[volumesv1alpha1.CutsAccessAnnotation] != "true"
+	if v.Fate == evidence.Detaches || v.Fate == evidence.NeedsDelete || v.Fate == evidence.DetachesByKubernetes {
+		v.On = f.counts(!v.AfterPods || g.FenceTaints())
+		v.Unprotected = true
+		if e := handshake.AttachmentOf(g.State, volumeName); e != nil && r.Drivers[e.Driver] != nil {
+			v.Unprotected = r.Drivers[e.Driver].Annotations[volumesv1alpha1.CutsAccessAnnotation] != "true"
+		}
 	}
 	for _, intent := range v.Delete {
 		v.Run = append(v.Run, deletion(intent))
@@ -146,13 +144,13 @@ func (f *Fence) add(r *facts.Fencing, g evidence.Ground, volumeName string) {
 	f.Volumes = append(f.Volumes, v)
 }
 
-// counts is what would count as evidence.
-func (f *Fence) counts() []volumesv1alpha1.EvidenceType {
+// counts is what would count as evidence. A fence alone deletes no pod.
+func (f *Fence) counts(onFence bool) []volumesv1alpha1.EvidenceType {
 	if len(f.Assertions) > 0 && f.Assertions[0].Type == volumesv1alpha1.EvidenceNodeGone {
 		return []volumesv1alpha1.EvidenceType{volumesv1alpha1.EvidenceNodeGone}
 	}
 	on := []volumesv1alpha1.EvidenceType{volumesv1alpha1.EvidenceOutOfServiceTaint}
-	if len(f.Sources) > 0 && f.Unrecognized == "" {
+	if onFence && len(f.Sources) > 0 && f.Unrecognized == "" {
 		on = append(on, volumesv1alpha1.EvidenceFenced)
 	}
 	return on

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -117,6 +118,9 @@ func TestAFencedNodeStaysOutOfServiceWhileSomethingOfTheOldMountIsLeft(t *testin
 	if n := w.nodeNow(t, "dead"); !setByHawser(n) {
 		t.Errorf("taints of node dead while the old mount is left: %s, want that of the manager", dump(n.Spec.Taints))
 	}
+	w.volume(t, "new", volumeOptions{})
+	refused := w.intent(t, "new", "dead", "new")
+	w.reason(t, refused, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonNodeFenced)
 	w.agent(t, "dead")
 	until(t, w, nodeNamed("dead"), "the manager removes the taint", func(n *corev1.Node) bool {
 		return handshake.OutOfService(n) == nil

@@ -64,6 +64,7 @@ func (c *Controller) gatherEvidence(
 		node = nil
 	}
 	n.Missing, n.Tainted = node == nil, handshake.OutOfService(node) != nil
+	n.Fenced = n.Tainted && handshake.DeclaredOff(node) == nil
 	var fence *volumesv1alpha1.FenceReference
 	if counted := c.fencesThatCount(n, nvs); len(counted) > 0 {
 		fence = &counted[0]

@@ -122,6 +122,20 @@ func TestTheOldestIntentThatWaitsIsKnownForEachPhase(t *testing.T) {
 	})
 }
 
+func TestATaintIsCountedByWhoHasSetIt(t *testing.T) {
+	node := func(name, value string, ready corev1.ConditionStatus) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{
+			{Key: corev1.TaintNodeOutOfService, Value: value, Effect: corev1.TaintEffectNoExecute}}},
+			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}}}
+	}
+	all := counted(t, node("off", "down", corev1.ConditionUnknown), node("back", "down", corev1.ConditionTrue),
+		node("fenced", volumesv1alpha1.OutOfServiceTaintValue, corev1.ConditionTrue),
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "well"}})
+	expect(t, all, "hawser_out_of_service_nodes", map[string]float64{
+		"by=other node=off ready=false": 1, "by=other node=back ready=true": 1, "by=manager node=fenced ready=true": 1,
+	})
+}
+
 func TestEntriesAreCountedByDriverAndState(t *testing.T) {
 	decided := func(seconds int) *volumesv1alpha1.DetachEvidence {
 		return &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceAgentReleased,

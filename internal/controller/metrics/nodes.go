@@ -36,8 +36,9 @@ var (
 		"Age of the oldest decision to detach that the driver has not carried out, in seconds; 0 if there is none.",
 		[]string{"driver"}, nil)
 	outOfService = prometheus.NewDesc("hawser_out_of_service_nodes",
-		"1 for each Node that carries the taint node.kubernetes.io/out-of-service; ready is true while the Node is Ready.",
-		[]string{"node", "ready"}, nil)
+		"1 for each Node that carries the taint node.kubernetes.io/out-of-service; ready is true while the Node is Ready, and "+
+			"by is manager where the manager has set the taint on a fence, or other.",
+		[]string{"node", "ready", "by"}, nil)
 	orphans = prometheus.NewDesc("hawser_orphaned_volumes",
 		"Volumes in use on the node whose intent or attachment does not exist, by the agent's last report. No series of a "+
 			"node where no agent belongs.",
@@ -127,8 +128,12 @@ func belongs(
 func collectTainted(ch chan<- prometheus.Metric, nodes []corev1.Node) {
 	for i := range nodes {
 		if node := &nodes[i]; handshake.OutOfService(node) != nil {
+			by := "other"
+			if handshake.DeclaredOff(node) == nil {
+				by = "manager"
+			}
 			ready := strconv.FormatBool(liveness.Ready(node))
-			ch <- prometheus.MustNewConstMetric(outOfService, prometheus.GaugeValue, 1, node.Name, ready)
+			ch <- prometheus.MustNewConstMetric(outOfService, prometheus.GaugeValue, 1, node.Name, ready, by)
 		}
 	}
 }

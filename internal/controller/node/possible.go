@@ -15,19 +15,28 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/evidence"
 )
 
 // showEvidence keeps the condition DetachPossible: on what volumes of a node may be detached whose agent is
 // unreachable, or what is missing for that. It is for people, so what the cache shows is enough. The mark that the
-// agent is unreachable and the agent's next report change it in their own writes, so it rarely costs one.
+// agent is unreachable and the agent's next report change it in their own writes, so it rarely costs one. It returns
+// when a Node that is gone will be evidence.
 func (c *Controller) showEvidence(
 	ctx context.Context, cached *volumesv1alpha1.NodeVolumeState,
 ) (time.Duration, error) {
 	node, err := c.node(ctx, cached.Name)
-	if err != nil || !c.putEvidence(cached.DeepCopy(), node) {
+	if err != nil {
 		return never, err
+	}
+	due := never
+	if wait := decision.GoneAfter - c.Tracker.Silence(cached.Name); node == nil && evidence.Awaited(cached) && wait > 0 {
+		due = wait
+	}
+	if !c.putEvidence(cached.DeepCopy(), node) {
+		return due, nil
 	}
 	_, err = c.Observations.Apply(ctx, cached.Name, func(
 		_ context.Context, nvs *volumesv1alpha1.NodeVolumeState,
@@ -40,13 +49,14 @@ func (c *Controller) showEvidence(
 	if err != nil {
 		return never, fmt.Errorf("reporting what is missing for a detach from node %s: %w", cached.Name, err)
 	}
-	return never, nil
+	return due, nil
 }
 
 // putEvidence sets the condition, or removes it, and reports whether that changed something. node is nil where there is
 // none.
 func (c *Controller) putEvidence(nvs *volumesv1alpha1.NodeVolumeState, node *corev1.Node) bool {
-	next := evidence.Ground{Node: node, State: nvs, Renewal: c.Tracker.LastWord(nvs.Name)}.Condition(c.Fences.Names())
+	next := evidence.Ground{Node: node, State: nvs, Renewal: c.Tracker.LastWord(nvs.Name),
+		Silence: c.Tracker.Silence(nvs.Name)}.Condition(c.Fences.Names())
 	if next == nil {
 		return meta.RemoveStatusCondition(&nvs.Status.Conditions, volumesv1alpha1.ConditionDetachPossible)
 	}

@@ -7,6 +7,7 @@ package node
 
 import (
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -14,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 )
 
@@ -39,6 +41,33 @@ func TestWhatIsMissingForADetachIsWrittenWithTheMarkThatTheAgentIsUnreachable(t 
 	}
 	if _, err := w.showEvidence(t.Context(), marked); err != nil || w.observed != 1 {
 		t.Errorf("error %v and %d writes of node state n, want none beside the mark", err, w.observed)
+	}
+}
+
+func TestANodeThatIsGoneIsEvidenceOnceItsAgentHasBeenSilentForLong(t *testing.T) {
+	nvs := stateOf("n", attached("v", "va"))
+	w := over(t, []client.Object{nvs}, []client.Object{nvs})
+	w.Tracker.Silence("n")
+	w.pass(liveness.DefaultDuration + time.Minute)
+	if _, err := w.watchOver(t.Context(), nvs); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		passes time.Duration
+		due    time.Duration
+		reason string
+	}{
+		{0, decision.GoneAfter - time.Minute, volumesv1alpha1.ReasonEvidenceMissing},
+		{decision.GoneAfter - time.Minute, never, volumesv1alpha1.ReasonEvidenceGiven},
+	} {
+		w.pass(c.passes)
+		due, err := w.showEvidence(t.Context(), w.state(t, "n"))
+		if err != nil || due != c.due {
+			t.Errorf("after %s more: next in %s, error %v; want in %s", c.passes, due, err, c.due)
+		}
+		if got := possible(w.state(t, "n")); got == nil || got.Reason != c.reason {
+			t.Errorf("after %s more: condition %+v, want reason %s", c.passes, got, c.reason)
+		}
 	}
 }
 

@@ -22,6 +22,8 @@ const (
 	Pinned
 	// Tainted is a Node with the taint node.kubernetes.io/out-of-service.
 	Tainted
+	// Fenced is a Node on which the manager has set that taint. It is the fence that asserts something.
+	Fenced
 	// Contradicted is a Node with that taint whose agent has reported since, so that the taint forces nothing.
 	Contradicted
 	// Deleting objects have a deletion timestamp.
@@ -135,6 +137,12 @@ func (e Entry) off(node State, installed bool) Entry {
 	case node == Tainted:
 		e.Way += " The taint node.kubernetes.io/out-of-service is set already: the volumes are detached by force, by " +
 			"Hawser once its agent has been silent since."
+	case node == Fenced:
+		e.Way += " The manager has set the taint node.kubernetes.io/out-of-service on a fence, which detaches the volumes as " +
+			"long as it holds. If it does not hold any more and the machine is off, set the taint in its place: " +
+			"docs/operate.md, \"A node that is dead\"."
+		e.Run = append(slices.Clone(e.Run), "kubectl taint node {"+e.Off+"} --overwrite "+
+			"node.kubernetes.io/out-of-service=down:NoExecute   # only if the machine is off")
 	case node == Contradicted:
 		e.Way += " The taint node.kubernetes.io/out-of-service forces nothing, because the agent reported after it was " +
 			"set. If the machine is off, remove the taint, wait until status.node of the node state has no outOfService, " +

@@ -83,4 +83,10 @@ var attached = []Entry{
 		Way:  "If the machine runs, remove the taint.",
 		Run: []string{"kubectl hawser why node {node}",
 			"kubectl taint node {node} node.kubernetes.io/out-of-service-   # only if the machine runs"}},
+	{Code: "HWS220", Reason: volumesv1alpha1.ReasonNodeFenced, Level: Problem, Depth: Root, Acts: OnNode,
+		Says: "The machine was fenced, and the manager has set the taint node.kubernetes.io/out-of-service. Nothing new is " +
+			"attached to the node.",
+		Way: "Start the machine, or have its fence lifted. The manager removes the taint once the agent has reported and " +
+			"nothing of the old mounts is left. If the machine was replaced, delete the Node.",
+		Run: []string{"kubectl hawser why node {node}"}},
 }

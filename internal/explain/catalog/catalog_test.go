@@ -239,6 +239,7 @@ func TestNoActIsAdvisedThatIsDoneOrCannotBeDone(t *testing.T) {
 	}{
 		{catalog.Tainted, `^kubectl taint .*=`, `set the taint`},
 		{catalog.Contradicted, `^kubectl taint .*=`, `set the taint`},
+		{catalog.Fenced, `^kubectl taint node \S+ \S+=`, `set the taint, which also`},
 		{catalog.Present, `^kubectl taint .*-(\s|$)`, `^$`},
 		{catalog.Gone,
 			`^kubectl (taint|describe|uncordon|delete|patch|label|get \S+ {)|why \S+ {|declare-released|top {|drain {`,

@@ -42,6 +42,7 @@ var untried = map[string]string{
 	"HWS201": works, "HWS203": works, "HWS205": works, "HWS210": beside,
 	"HWS211": beside,
 	"HWS212": "needs a node state of a megabyte: thousands of volumes on one node", "HWS214": works,
+	"HWS220": "test/kubelet has the machine come back; a local cluster has no fence source",
 	"HWS301": works, "HWS302": works, "HWS303": works, "HWS312": beside, "HWS314": beside,
 	"HWS318": "the loop driver mounts with each option that an intent may ask for",
 	"HWS319": refused, "HWS320": seLinux, "HWS325": beside,

@@ -131,9 +131,15 @@ func findEarlier(f *Facts, n *Node, _ *Intent) *Finding {
 	return nil
 }
 
-// findTaint: somebody says that the machine is off.
+// findTaint: the machine is declared to be off.
 func findTaint(_ *Facts, n *Node, _ *Intent) *Finding {
-	if n.Tainted {
+	switch {
+	case n.Fenced:
+		return not(volumesv1alpha1.ReasonNodeFenced,
+			"the machine of node %s was fenced, so the manager has set the taint %s, and nothing new is attached there; it "+
+				"removes the taint once the agent has reported that nothing of the old mounts is left",
+			n.Name, corev1.TaintNodeOutOfService)
+	case n.Tainted:
 		return not(volumesv1alpha1.ReasonNodeTainted,
 			"node %[1]s carries the taint %[2]s, and nothing new is attached to it; once the machine is back and has released "+
 				"its volumes, an administrator removes the taint: kubectl taint node %[1]s %[2]s-",

@@ -57,6 +57,8 @@ type Node struct {
 	Missing bool
 	// Tainted: the Node carries the out-of-service taint, whether that counts as evidence or not.
 	Tainted bool
+	// Fenced: it is the manager that has set the taint, and that removes it.
+	Fenced bool
 	// Managed: the Node's kubelet leaves attaching to a controller.
 	Managed bool
 	// Lists is what the Node object says of the volume, in the cache or as we last wrote it.
