@@ -14,7 +14,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
@@ -67,14 +66,22 @@ func (g Ground) Assertions() []Assertion {
 	for i := range g.State.Status.Node.Fences {
 		r := &g.State.Status.Node.Fences[i]
 		a := Assertion{Type: volumesv1alpha1.EvidenceFenced, Fence: &r.FenceReference, Since: &r.Observed,
-			Text: fmt.Sprintf("%s of fence source %s proves %s",
-				client.ObjectKey{Namespace: r.Namespace, Name: r.Name}, r.Source, r.Proves)}
+			Text: fmt.Sprintf("%s proves %s", FenceName(r.FenceReference), r.Proves)}
 		if a.Void = void(handshake.FenceAssertion(*r, handshake.LastHeard(g.State, g.Renewal))); a.Void == "" {
 			a.Void = g.Unrecognized()
 		}
 		all = append(all, a)
 	}
 	return all
+}
+
+// FenceName names the object of a fence, and its source.
+func FenceName(r volumesv1alpha1.FenceReference) string {
+	name := r.Name
+	if r.Namespace != "" {
+		name = r.Namespace + "/" + name
+	}
+	return name + " of fence source " + r.Source
 }
 
 func void(a handshake.Assertion) string {

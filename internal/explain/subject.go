@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
+	"github.com/hawser-io/hawser/internal/evidence"
 	"github.com/hawser-io/hawser/internal/explain/catalog"
 	"github.com/hawser-io/hawser/internal/explain/facts"
 	"github.com/hawser-io/hawser/internal/handshake"
@@ -170,6 +172,9 @@ func (w *walk) entries(n *facts.Node) {
 			since = e.Evidence.Time.Time
 			text += ", evidence " + string(e.Evidence.Type)
 		}
+		if decision.CutsAccess(e.Evidence) {
+			text += w.cut(n, e)
+		}
 		if e.DetachError == "" {
 			w.link(ref, Waits, text, since)
 			continue
@@ -177,6 +182,17 @@ func (w *walk) entries(n *facts.Node) {
 		w.link(ref, Bad, text+", fails", since)
 		w.find(about{object: ref, reason: catalog.DetachStuck, detail: e.DetachError, since: since})
 	}
+}
+
+// cut describes the fence that keeps the volume from the node, and reports one that was lifted too early.
+func (w *walk) cut(n *facts.Node, e *volumesv1alpha1.NodeAttachment) string {
+	fence := evidence.FenceName(*e.Evidence.Fence)
+	if !e.Evidence.Unprotected {
+		return ": " + fence + " cuts the access, and has to hold until the agent has reported that nothing is left"
+	}
+	w.find(about{object: n.State.Ref, reason: catalog.FenceLifted, since: e.Evidence.Time.Time, detail: fence,
+		places: map[string]string{"node": n.Name, "uid": string(e.AttachmentUID)}})
+	return ": " + fence + " has cut the access, and was lifted before the agent has reported"
 }
 
 // named is the name of a volume on the node that is the subject, with its PersistentVolume and claim.

@@ -29,6 +29,8 @@ const (
 	ManagerSilent = "ManagerSilent"
 	// StateMissing means that the node has no NodeVolumeState.
 	StateMissing = "NodeStateMissing"
+	// FenceLifted means that a fence that cut access was lifted before the agent has reported.
+	FenceLifted = "FenceLifted"
 	// IntentKeepsNode means that the deletion of a Node waits for an intent there.
 	IntentKeepsNode = "IntentKeepsNode"
 	// ForcedAwayKeepsNode means that it waits for a VolumeAttachment that is kept after a forced detach.
@@ -209,6 +211,12 @@ var ready = []Entry{
 		Says: "The agent of the node is silent, and nothing proves that its machine is off, so its volumes stay attached.",
 		Way:  "Bring the agent back.", Off: "node",
 		Run: []string{"kubectl hawser plan fence {node}"}},
+	{Code: "HWS439", Reason: FenceLifted, Level: Problem, Depth: Root, Acts: Cluster,
+		Says: "The fence that cut the node's access to a volume was lifted before the node's agent has reported that " +
+			"nothing of the volume is left. What is mounted there may write to it.",
+		Way: "Fence the node again, and keep the fence until the volume is gone from the node state. A volume that was not " +
+			"handed over yet waits for the agent's report. If the machine is off for good, declare the attachment released.",
+		Instead: []Instead{declared(OneAttachment)}, Run: []string{"kubectl get nvs {node} -o yaml", declareOne}},
 	{Code: "HWS499", Reason: UnknownReason, Level: Problem, Depth: Direct,
 		Says: "This version of the plugin does not know the reason. The message explains it.",
 		Way:  "Use the plugin of the version that runs in the cluster."},
