@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -45,11 +46,12 @@ var remediation = schema.GroupVersionKind{
 func TestThePodsOfAFencedMachineRunElsewhereAndNothingOfTheOldMountIsLeft(t *testing.T) {
 	reportsOften(t)
 	fenced, unfenced := func() { taint(t, nodeA, outOfService) }, func() { taint(t, nodeA) }
-	move := func() (moved func(since time.Time)) { return func(time.Time) {} }
+	none := func() (moved func(since time.Time)) { return func(time.Time) {} }
+	move, take := none, none
 	if os.Getenv(attachVariable) == hawser {
 		trustsFences(t)
 		fenced, unfenced = func() { fence(t, nodeA) }, func() { unfence(t, nodeA) }
-		move = movedByIntent(t)
+		move, take = movedByIntent(t), takenOver(t)
 	}
 	v := newVolume(t, corev1.PersistentVolumeFilesystem)
 	first := v.pod(nodeA, v.write("kept"))
@@ -63,7 +65,7 @@ func TestThePodsOfAFencedMachineRunElsewhereAndNothingOfTheOldMountIsLeft(t *tes
 	}
 	second := v.pod(nodeB, v.read("kept"), v.write("KEPT"))
 	v.refused(second)
-	moved := move()
+	moved, taken := move(), take()
 	awaitNotReady(t, nodeA)
 	if nodes := v.attachedTo(); !slices.Equal(nodes, []string{nodeA}) {
 		t.Errorf("volume %s is attached to %v, want %s alone before it is fenced", v.handle, nodes, nodeA)
@@ -78,6 +80,7 @@ func TestThePodsOfAFencedMachineRunElsewhereAndNothingOfTheOldMountIsLeft(t *tes
 	report(t, "no power for %.1f s; volume elsewhere %.1f s after the proof and the end of the agent's Lease",
 		since.Sub(died).Seconds(), time.Since(since).Seconds())
 	moved(since)
+	taken(since)
 	gone(t, first)
 	report(t, "the pod of the dead node is gone %.1f s after that", time.Since(since).Seconds())
 
@@ -130,6 +133,60 @@ func TestUpstreamsTimerDetachesFromADeadMachine(t *testing.T) {
 	awaitReady(t, nodeA)
 }
 
+// takenOver publishes a volume that several nodes may use on node A, and stages it on node B. take has the writer of
+// node B begin once that of node A cannot write any more, because its volume is detached.
+func takenOver(t *testing.T) (take func() (taken func(since time.Time))) {
+	t.Helper()
+	v := newSharedVolume(t)
+	from := v.intent(nodeA)
+	to := &volumesv1alpha1.VolumeAttachmentIntent{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v.claim + "-standby"}, Spec: from.Spec}
+	to.Spec.NodeName, to.Spec.DesiredState = nodeB, volumesv1alpha1.DesiredStaged
+	create(t, to)
+	if _, err := sys.AwaitReady(limited(t), namespace, to.Name); err != nil {
+		dump(t)
+		t.Fatal(err)
+	}
+	return func() func(time.Time) {
+		t.Cleanup(func() { v.release(to) }) // before the claims of the test go, which wait for all attachments
+		if err := sys.Client.Delete(limited(t), from); err != nil {
+			t.Fatal(err)
+		}
+		ctx := limited(t)
+		return awaited(t, "the volume that was staged elsewhere before is published there", func() error {
+			if err := sys.AwaitGone(ctx, namespace, from.Name); err != nil {
+				return err
+			}
+			patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"desiredState":"Published"}}`))
+			if err := sys.Client.Patch(ctx, to, patch); err != nil {
+				return err
+			}
+			_, err := sys.AwaitReady(ctx, namespace, to.Name)
+			return err
+		})
+	}
+}
+
+// awaited reports how long after a moment something was there that is awaited meanwhile.
+func awaited(t *testing.T, what string, await func() error) (there func(since time.Time)) {
+	type end struct {
+		at  time.Time
+		err error
+	}
+	ends := make(chan end, 1)
+	go func() {
+		err := await()
+		ends <- end{time.Now(), err}
+	}()
+	return func(since time.Time) {
+		e := <-ends
+		if e.err != nil {
+			t.Errorf("%s: %v", what, e.err)
+		}
+		report(t, "%s %.2f s after the proof and the end of the agent's Lease", what, e.at.Sub(since).Seconds())
+	}
+}
+
 // movedByIntent publishes a volume on node A by an intent. move has it published on node B instead.
 func movedByIntent(t *testing.T) (move func() (moved func(since time.Time))) {
 	t.Helper()
@@ -144,22 +201,11 @@ func movedByIntent(t *testing.T) (move func() (moved func(since time.Time))) {
 		to.Spec.NodeName = nodeB
 		create(t, to)
 		t.Cleanup(func() { v.release(to) })
-		ready := make(chan time.Time, 1)
 		ctx := limited(t)
-		go func() {
-			defer close(ready)
-			if _, err := sys.AwaitReady(ctx, namespace, to.Name); err == nil {
-				ready <- time.Now()
-			}
-		}()
-		return func(since time.Time) {
-			at, ok := <-ready
-			if !ok {
-				t.Errorf("intent %s is not Ready, want its volume on node %s", to.Name, nodeB)
-			}
-			report(t, "the volume of an intent is published elsewhere %.2f s after the proof and the end of the agent's Lease",
-				at.Sub(since).Seconds())
-		}
+		return awaited(t, "the volume of an intent is published elsewhere", func() error {
+			_, err := sys.AwaitReady(ctx, namespace, to.Name)
+			return err
+		})
 	}
 }
 

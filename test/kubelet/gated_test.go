@@ -76,7 +76,9 @@ func lateVolume(t *testing.T) *volume {
 			t.Error(err)
 		}
 	})
-	return claimOf(t, corev1.PersistentVolumeFilesystem, lateClass)
+	spec := claimSpec(corev1.PersistentVolumeFilesystem)
+	spec.StorageClassName = ptr.To(lateClass)
+	return claimOf(t, spec)
 }
 
 func TestAPodIsTheFirstConsumerOfTheClaimOfItsInlineVolume(t *testing.T) {

@@ -48,21 +48,30 @@ type volume struct {
 // any more, and deletes the claim and its volume.
 func newVolume(t *testing.T, mode corev1.PersistentVolumeMode) *volume {
 	t.Helper()
-	v := claimOf(t, mode, class)
+	v := claimOf(t, claimSpec(mode))
+	v.bind()
+	return v
+}
+
+// newSharedVolume provisions a block volume that several nodes may use at once.
+func newSharedVolume(t *testing.T) *volume {
+	t.Helper()
+	spec := claimSpec(corev1.PersistentVolumeBlock)
+	spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+	v := claimOf(t, spec)
 	v.bind()
 	return v
 }
 
 // claimOf creates a claim as newVolume does, and does not wait until it is bound.
-func claimOf(t *testing.T, mode corev1.PersistentVolumeMode, class string) *volume {
+func claimOf(t *testing.T, spec corev1.PersistentVolumeClaimSpec) *volume {
 	t.Helper()
 	claim := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "claim-"},
-		Spec:       claimSpec(mode),
+		Spec:       spec,
 	}
-	claim.Spec.StorageClassName = &class
 	create(t, claim)
-	v := &volume{t: t, claim: claim.Name, block: mode == corev1.PersistentVolumeBlock, meanwhile: []string{"pause"}}
+	v := &volume{t: t, claim: claim.Name, block: *spec.VolumeMode == corev1.PersistentVolumeBlock, meanwhile: []string{"pause"}}
 	t.Cleanup(func() {
 		remove(t, claim)
 		settle(t)
