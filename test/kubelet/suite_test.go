@@ -109,7 +109,7 @@ func start(ctx context.Context, attach string) error {
 		ControllerManagerArgs: []string{"--node-monitor-grace-period=" + gracePeriod.String(),
 			// A quota of a kind that is new is counted with the next period, not when the kind is found.
 			"--resource-quota-sync-period=5s"},
-		ManagerArgs: []string{"--attach-mode=Replace"},
+		ManagerArgs: []string{"--attach-mode=Replace", "--label-nodes"},
 		AgentArgs:   []string{"--driver-timeout=" + driverTimeout.String()},
 	}
 	if options.Dir == "" {
