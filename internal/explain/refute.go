@@ -102,9 +102,17 @@ func volumeExists(_ *facts.Facts, v *facts.Volume) string {
 	return says(v.Volume.Found, v.Volume.Ref, "exists")
 }
 
-func isAttached(_ *facts.Facts, v *facts.Volume) string {
-	return says(v.Attached() && v.Attachment.Value.Status.AttachError == nil && !v.Other.Asked(), v.Attachment.Ref,
-		"is attached")
+func isAttached(f *facts.Facts, v *facts.Volume) string {
+	return says(v.Attached() && v.Attachment.Value.Status.AttachError == nil && !v.Other.Asked() && !waitsForLifted(f, v),
+		v.Attachment.Ref, "is attached")
+}
+
+// waitsForLifted reports whether a node may write again to the volume, which was forced away from it. No other node
+// gets it before that one has reported.
+func waitsForLifted(f *facts.Facts, v *facts.Volume) bool {
+	return slices.ContainsFunc(f.Nodes, func(n facts.Node) bool {
+		return n.State.Found && handshake.NodeOf(n.State.Value, v.UniqueName).Entry.Lifted
+	})
 }
 
 func taintGone(n *facts.Node, _ string) string {

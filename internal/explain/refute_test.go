@@ -121,6 +121,22 @@ func TestACauseIsRefutedByTheObjectsOfItsChain(t *testing.T) {
 	}
 }
 
+// TestAVolumeThatIsAttachedWaitsForANodeThatMayWriteToItAgain: its cut was lifted before its agent has reported.
+func TestAVolumeThatIsAttachedWaitsForANodeThatMayWriteToItAgain(t *testing.T) {
+	for unprotected, want := range map[bool]bool{true: true, false: false} {
+		f := healthy(failing(volumesv1alpha1.ReasonVolumeInUse), nil)
+		away := &volumesv1alpha1.NodeVolumeState{Spec: volumesv1alpha1.NodeVolumeStateSpec{
+			Attachments: []volumesv1alpha1.NodeAttachment{{VolumeName: f.Volumes[0].UniqueName, AttachmentUID: "1",
+				State: volumesv1alpha1.AttachmentDetaching, Evidence: &volumesv1alpha1.DetachEvidence{Unprotected: unprotected,
+					Type:  volumesv1alpha1.EvidenceFenced,
+					Fence: &volumesv1alpha1.FenceReference{Proves: volumesv1alpha1.FenceAccessCut}}}}}}
+		f.Nodes = append(f.Nodes, facts.Node{Name: "node-a", State: object(facts.KindState, "", "node-a", away)})
+		if got := isAttached(f, &f.Volumes[0]) == ""; got != want {
+			t.Errorf("the cut was lifted: %t; it waits: %t, want %t", unprotected, got, want)
+		}
+	}
+}
+
 func TestWhatIsRefutedIsAWaitForTheWriterOfTheCondition(t *testing.T) {
 	r := Explain(healthy(failing(volumesv1alpha1.ReasonNodeTainted), nil))
 	if len(r.Findings) != 1 || r.Findings[0].Reason != catalog.Outdated || r.Findings[0].Level != catalog.Waiting ||

@@ -32,9 +32,9 @@ func TestEachConditionOfAccessThatIsCutCounts(t *testing.T) {
 		{"the lock leaves while it holds", p.MayMoveLock(lock, cut, gone), GuardNone},
 		{"not once it was lifted", p.MayMoveLock(lock, lifted, gone), GuardCutHolds},
 		{"but after a report", p.MayMoveLock(lock, released, gone), GuardNone},
-		{"the node is fenced while it holds", p.MayFence(cut, gone), GuardNone},
-		{"not once it was lifted", p.MayFence(lifted, gone), GuardCutHolds},
-		{"but after a report", p.MayFence(released, gone), GuardNone},
+		{"another node gets it while it holds", p.CutHolds(cut), GuardNone},
+		{"not once it was lifted", p.CutHolds(lifted), GuardCutHolds},
+		{"but after a report", p.CutHolds(released), GuardNone},
 	})
 }
 

@@ -179,7 +179,7 @@ func TestEachWayOfReadingAndWritingIsNeeded(t *testing.T) {
 		{effectCutMachine, cutMachineWorld, I5},
 		{effectCutAgain, cutWorld, I2},
 		{effectCutDelete, cutWorld, I2},
-		{effectCutHandOver, cutExclusiveWorld, I3},
+		{effectCutConfirm, cutExclusiveWorld, I3},
 		{effectUnheardCAS, agentlessRestoreWorld, I6},
 	} {
 		t.Run(string(test.effect), func(t *testing.T) {

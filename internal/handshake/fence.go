@@ -60,7 +60,7 @@ func (p Protocol) CutOf(
 		return nil
 	}
 	n.Entry.Lifted = true
-	if p.cutHolds(n) == GuardNone {
+	if p.CutHolds(n) == GuardNone {
 		return nil
 	}
 	return entry.Evidence.Fence

@@ -46,15 +46,17 @@ func (st *stepper) cutActs(n int) {
 // it under its user any more; unless the volume is handed over already, no other node may have it.
 func (st *stepper) lifted(s *state, n int) {
 	h := &s.node[n]
-	deletes, hands := h.va.terminating() || h.va.uid != h.entry.uid, st.exclusive && s.lock.from != uint8(n)+1 &&
-		s.lock.holder != uint8(n)+1
+	deletes, hands := h.va.terminating() || h.va.uid != h.entry.uid, false
+	for i := range st.nodes {
+		hands = hands || i != n && s.node[i].entry.state == entryAttached
+	}
 	for i := range s.leader {
 		l := &s.leader[i]
+		hands = hands || int(l.node) != n && l.pc == attached
 		if int(l.node) != n {
 			continue
 		}
 		deletes = deletes || l.pc == deleting && l.uid == h.va.uid
-		hands = hands || l.pc == fence || l.pc == fenced
 		if l.pc == cutting {
 			l.reads = 1
 		}
@@ -88,6 +90,16 @@ func (st *stepper) seen(h *nodeState, unless effect) Node {
 		v.Entry.Lifted = true
 	}
 	return v
+}
+
+// mayHandOver: no other node has the volume whose cut was lifted.
+func (st *stepper) mayHandOver(n uint8) bool {
+	for i := range st.nodes {
+		if st.exclusive && i != int(n) && st.rules.CutHolds(st.seen(&st.from.node[i], effectCutConfirm)) != GuardNone {
+			return false
+		}
+	}
+	return true
 }
 
 // readCut reads the fence after the state.

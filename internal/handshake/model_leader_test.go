@@ -166,7 +166,7 @@ func (st *stepper) afterRead(i int, l leader, kind actKind, detail uint8) {
 		return
 	}
 	guard := st.rules.MayWriteAttached(n.view(), nodeNames[l.node+1], st.exclusive, l.lock.view(), l.va.view())
-	if guard == GuardNone {
+	if guard == GuardNone && st.mayHandOver(l.node) {
 		s.leader[i] = leader{pc: attached, node: l.node, uid: l.va.uid}
 	} else {
 		s.leader[i] = leader{}

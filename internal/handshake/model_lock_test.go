@@ -55,7 +55,7 @@ func (st *stepper) collectLock(i int, c lockState, fenced bool) {
 // decideMove reads the lock, its holder's state and attachment, and keeps the lock's version.
 func (st *stepper) decideMove(i int, c lockState) {
 	holder := &st.from.node[c.holder-1]
-	if st.rules.MayMoveLock(c.view(), st.seen(holder, effectCutHandOver), holder.va.view()) != GuardNone {
+	if st.rules.MayMoveLock(c.view(), holder.view(), holder.va.view()) != GuardNone {
 		return
 	}
 	s := st.from
@@ -90,7 +90,7 @@ func (st *stepper) moveActs(i int, l leader) {
 		st.emit(act{actCollectLock, 0, uint8(i), 0}, s)
 	case fencing:
 		from := &st.from.node[n]
-		if st.rules.MayFence(st.seen(from, effectCutHandOver), from.va.view()) != GuardNone {
+		if st.rules.MayFence(from.view(), from.va.view()) != GuardNone {
 			return
 		}
 		s.leader[i].pc = fence

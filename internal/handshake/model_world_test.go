@@ -115,7 +115,7 @@ const (
 	effectCutMachine    effect = "access is cut of the machine that uses the volume"
 	effectCutOrder      effect = "state read before the fence"
 	effectCutAgain      effect = "a fence that holds again is another one"
-	effectCutHandOver   effect = "the fence is read once more before the volume is handed over"
+	effectCutConfirm    effect = "the fence is read once more before another node may use the volume"
 	effectCutDelete     effect = "the fence is read once more before the delete"
 	effectUnheardCAS    effect = "what lets an intent go is written at the version that was read"
 )

@@ -83,8 +83,10 @@ func (p Protocol) MayRelyOnCut(n Node) Guard {
 	return p.refuse(GuardSameMachine, !n.Use.Foreign)
 }
 
-// cutHolds: the detach does not rest on a cut that was lifted, or the node has reported since that nothing is left.
-func (p Protocol) cutHolds(n Node) Guard {
+// CutHolds: the detach does not rest on a cut that was lifted, or the node has reported since that nothing is left.
+// Until then no other node gets the volume if only one may have it: the caller asks this of each other node before it
+// writes Attached, and has read live, after that node's state, whether the cut holds.
+func (p Protocol) CutHolds(n Node) Guard {
 	_, declared := n.Declares(n.Entry.UID)
 	return p.refuse(GuardCutHolds,
 		!n.Entry.Lifted || (declared || p.answered(n)) && !n.InUse() || p.rebooted(n))
@@ -104,7 +106,7 @@ func (p Protocol) mayReplace(n Node, uid types.UID) bool {
 // MayDelete reports whether the VolumeAttachment a may be deleted, given n as it was read after Detaching was
 // written, and a. Both may be old by then: Detaching is final, and the process that decided may sleep before the
 // DELETE, which carries a's UID as a precondition. Where Detaching rests on access that is cut, the caller has read
-// live after n that it still is; so it has for MayMoveLock and MayFence.
+// live after n that it still is.
 func (p Protocol) MayDelete(n Node, a Attachment) Guard {
 	_, declared := n.Declares(a.UID)
 	return first(
@@ -112,7 +114,7 @@ func (p Protocol) MayDelete(n Node, a Attachment) Guard {
 		p.refuse(GuardNameHeld, !n.Entry.Forced || a.NameHeld || p.MayFreeName(n, a) == GuardNone),
 		p.refuse(GuardReported, n.Reported || n.Entry.Forced || declared),
 		p.refuse(GuardNotInUse, !n.InUse() || n.Entry.Forced),
-		p.cutHolds(n),
+		p.CutHolds(n),
 	)
 }
 
@@ -154,7 +156,7 @@ func (p Protocol) MayMoveLock(c Lock, holder Node, a Attachment) Guard {
 		p.refuse(GuardMoveFenced, c.MovedFrom == ""),
 		p.refuse(GuardHolderDetached, holder.Entry.State != Attached),
 		p.refuse(GuardAttachmentGone, a.Gone()),
-		p.cutHolds(holder),
+		p.CutHolds(holder),
 	)
 }
 
@@ -167,7 +169,6 @@ func (p Protocol) MayFence(from Node, a Attachment) Guard {
 		p.refuse(GuardReported, !from.Exists || from.Reported || from.Entry.Forced),
 		p.refuse(GuardNotInUse, !from.InUse() || from.Entry.Forced),
 		p.refuse(GuardAttachmentGone, a.Gone()),
-		p.cutHolds(from),
 	)
 }
 

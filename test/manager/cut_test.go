@@ -21,7 +21,7 @@ import (
 )
 
 // networkFences are ConfigMaps that cut addresses off, and ConfigMaps in which a driver reports those of its nodes.
-func networkFences(t *testing.T) managerOptions {
+func networkFences(t *testing.T) (managerOptions, *stepClock) {
 	t.Helper()
 	field := func(name, otherwise string) string {
 		return "has(object.data) && '" + name + "' in object.data ? object.data." + name + " : " + otherwise
@@ -41,7 +41,8 @@ func networkFences(t *testing.T) managerOptions {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return managerOptions{fenceSources: []*fencing.Source{source}}
+	c := newStepClock()
+	return managerOptions{fenceSources: []*fencing.Source{source}, clock: c}, c
 }
 
 // addressesOf a node: no two nodes share one.
@@ -75,8 +76,14 @@ func (w *world) unfence(t *testing.T, name string) {
 	w.change(t, fence, func() { fence.Data["wish"] = "Unfenced" })
 }
 
-// stuckOn is a node whose agent lives and releases nothing, with a volume that no intent wants there any more.
-func (w *world) stuckOn(t *testing.T, name string) *agent {
+// stuckOn is a node whose agent is silent, with a volume that it uses and that no intent wants there any more.
+func (w *world) stuckOn(t *testing.T, c *stepClock, name string) {
+	t.Helper()
+	w.fallsSilent(t, c, w.busyOn(t, name))
+}
+
+// busyOn is a node whose agent lives and releases nothing, with a volume that no intent wants there any more.
+func (w *world) busyOn(t *testing.T, name string) *agent {
 	t.Helper()
 	a := w.node(t, name)
 	w.volume(t, name, volumeOptions{})
@@ -107,9 +114,8 @@ func (w *world) cutOff(t *testing.T, name string) {
 	})
 	e := w.evidenceOf(t, name)
 	if e.Type != volumesv1alpha1.EvidenceFenced || e.Fence == nil || e.Fence.Proves != volumesv1alpha1.FenceAccessCut ||
-		e.Fence.Name != networkFence(name).Name || !strings.Contains(e.Message, "still reported the volume in use") {
-		t.Errorf("evidence of the detach of volume %s: %s; want Fenced, of access that is cut from an agent that lives", name,
-			dump(e))
+		e.Fence.Name != networkFence(name).Name || !strings.Contains(e.Message, "its agent is silent") {
+		t.Errorf("evidence of the detach of volume %s: %s; want Fenced, of access that is cut from a silent node", name, dump(e))
 	}
 }
 
@@ -138,7 +144,8 @@ func TestAccessThatIsCut(t *testing.T) {
 		name     string
 		scenario func(*testing.T, *world)
 	}{
-		{"overrules an agent that lives, and moves the volume", accessThatIsCutMovesTheVolume},
+		{"moves the volume of a silent node", accessThatIsCutMovesTheVolume},
+		{"overrules no agent that lives", accessThatIsCutOverrulesNoAgent},
 		{"and given back while no manager runs, is found by the next one", aCutThatIsLiftedWhileNoManagerRuns},
 		{"whose object is deleted while no manager runs, is found too", aFenceThatIsDeletedWhileNoManagerRuns},
 		{"and given back before the move, keeps the volume where it was", aCutThatIsLiftedBeforeTheMove},
@@ -150,9 +157,10 @@ func TestAccessThatIsCut(t *testing.T) {
 }
 
 func accessThatIsCutMovesTheVolume(t *testing.T, w *world) {
-	_, stop := w.manage(t, networkFences(t))
+	o, c := networkFences(t)
+	_, stop := w.manage(t, o)
 	defer stop()
-	a := w.stuckOn(t, "cut-moves")
+	w.stuckOn(t, c, "cut-moves")
 	w.node(t, "cut-moves-other")
 	second := w.intent(t, "cut-moves-second", "cut-moves-other", "cut-moves")
 	w.create(t, networkFence("cut-moves"))
@@ -162,17 +170,35 @@ func accessThatIsCutMovesTheVolume(t *testing.T, w *world) {
 
 	w.unfence(t, "cut-moves")
 	w.lifted(t, "cut-moves")
-	a.set(func() { a.hangs = false })
+	w.agent(t, "cut-moves")
 	until(t, w, stateOf("cut-moves"), "the entry is gone", func(s *volumesv1alpha1.NodeVolumeState) bool {
 		return len(s.Spec.Attachments) == 0
 	})
 }
 
+// accessThatIsCutOverrulesNoAgent: what drivers report of its addresses may be of an earlier machine.
+func accessThatIsCutOverrulesNoAgent(t *testing.T, w *world) {
+	o, c := networkFences(t)
+	_, stop := w.manage(t, o)
+	defer stop()
+	a := w.busyOn(t, "cut-lives")
+	w.create(t, networkFence("cut-lives"))
+	w.reconcileNode(t, "cut-lives")
+	w.touchClaim(t, "cut-lives", "look")
+	w.stillThere(t, "cut-lives", "cut-lives")
+	if e := entryIn(w.state(t, "cut-lives"), "cut-lives"); e.State != volumesv1alpha1.AttachmentAttached {
+		t.Errorf("entry of volume cut-lives, whose agent lives: %s; want it Attached", dump(e))
+	}
+	w.fallsSilent(t, c, a)
+	w.cutOff(t, "cut-lives")
+}
+
 // forcedAwayAndStopped is a node from which a volume was forced away because its access was cut; no manager runs.
-func (w *world) forcedAwayAndStopped(t *testing.T, name string) *agent {
+func (w *world) forcedAwayAndStopped(t *testing.T, name string) {
 	t.Helper()
-	_, stop := w.manage(t, networkFences(t))
-	a := w.stuckOn(t, name)
+	o, c := networkFences(t)
+	_, stop := w.manage(t, o)
+	w.stuckOn(t, c, name)
 	w.create(t, networkFence(name))
 	w.cutOff(t, name)
 	until(t, w, stateOf(name), "the volume is detached", func(s *volumesv1alpha1.NodeVolumeState) bool {
@@ -180,13 +206,13 @@ func (w *world) forcedAwayAndStopped(t *testing.T, name string) *agent {
 	})
 	stop()
 	w.protected(t, name)
-	return a
 }
 
 func aCutThatIsLiftedWhileNoManagerRuns(t *testing.T, w *world) {
 	w.forcedAwayAndStopped(t, "cut-restart")
 	w.unfence(t, "cut-restart")
-	_, stop := w.manage(t, networkFences(t))
+	o, _ := networkFences(t)
+	_, stop := w.manage(t, o)
 	defer stop()
 	w.lifted(t, "cut-restart")
 }
@@ -195,30 +221,33 @@ func aFenceThatIsDeletedWhileNoManagerRuns(t *testing.T, w *world) {
 	w.forcedAwayAndStopped(t, "cut-deleted")
 	w.delete(t, networkFence("cut-deleted"))
 	w.create(t, networkFence("cut-deleted")) // another one of its name
-	_, stop := w.manage(t, networkFences(t))
+	o, _ := networkFences(t)
+	_, stop := w.manage(t, o)
 	defer stop()
 	w.lifted(t, "cut-deleted")
 }
 
 func aCutThatIsLiftedBeforeTheMove(t *testing.T, w *world) {
-	a := w.forcedAwayAndStopped(t, "cut-held")
+	w.forcedAwayAndStopped(t, "cut-held")
 	w.node(t, "cut-held-other")
 	second := w.intent(t, "cut-held-second", "cut-held-other", "cut-held")
 	w.unfence(t, "cut-held")
-	_, stop := w.manage(t, networkFences(t))
+	o, _ := networkFences(t)
+	_, stop := w.manage(t, o)
 	defer stop()
 	w.lifted(t, "cut-held")
 	w.reason(t, second, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse)
 	if lock := w.lockOf(t, "cut-held"); lock.Holder != "cut-held" {
 		t.Errorf("lock of volume cut-held: %+v; want it to stay with the node that may write again", lock)
 	}
-	a.set(func() { a.hangs = false })
+	w.agent(t, "cut-held")
 	until(t, w, second, "the other node has the volume once the agent has reported", isReady)
 }
 
 func aCutThatIsLiftedBeforeTheDelete(t *testing.T, w *world) {
-	_, stop := w.manage(t, networkFences(t))
-	a := w.stuckOn(t, "cut-delete")
+	o, c := networkFences(t)
+	_, stop := w.manage(t, o)
+	w.stuckOn(t, c, "cut-delete")
 	stop()
 	fence := networkFence("cut-delete")
 	w.create(t, fence)
@@ -232,12 +261,13 @@ func aCutThatIsLiftedBeforeTheDelete(t *testing.T, w *world) {
 				Source: "net", Namespace: "default", Name: fence.Name, UID: fence.UID, Proves: volumesv1alpha1.FenceAccessCut}}
 	})
 	w.unfence(t, "cut-delete")
-	_, stop = w.manage(t, networkFences(t))
+	o, _ = networkFences(t)
+	_, stop = w.manage(t, o)
 	defer stop()
 	w.lifted(t, "cut-delete")
 	w.reconcileNode(t, "cut-delete")
 	w.stillThere(t, "cut-delete", "cut-delete")
-	a.set(func() { a.hangs = false })
+	w.agent(t, "cut-delete")
 	until(t, w, attachmentOf("cut-delete", "cut-delete"), "it is deleted once the agent has reported",
 		func(now *storagev1.VolumeAttachment) bool {
 			return !exists(now) || now.UID != va.UID || now.DeletionTimestamp != nil
@@ -245,12 +275,13 @@ func aCutThatIsLiftedBeforeTheDelete(t *testing.T, w *world) {
 }
 
 func aCutThatIsLiftedAfterTheReport(t *testing.T, w *world) {
-	a := w.forcedAwayAndStopped(t, "cut-reported")
-	a.set(func() { a.hangs = false })
+	w.forcedAwayAndStopped(t, "cut-reported")
+	w.agent(t, "cut-reported")
 	until(t, w, stateOf("cut-reported"), "the agent reports that nothing is left",
 		func(s *volumesv1alpha1.NodeVolumeState) bool { return len(s.Status.Volumes) == 0 })
 	w.unfence(t, "cut-reported")
-	_, stop := w.manage(t, networkFences(t))
+	o, _ := networkFences(t)
+	_, stop := w.manage(t, o)
 	defer stop()
 	var unprotected bool
 	until(t, w, stateOf("cut-reported"), "the entry is gone", func(s *volumesv1alpha1.NodeVolumeState) bool {
@@ -267,9 +298,10 @@ func aCutThatIsLiftedAfterTheReport(t *testing.T, w *world) {
 // else.
 func TestAccessThatIsNotCutForcesNothing(t *testing.T) {
 	w := newWorld(t)
-	_, stop := w.manage(t, networkFences(t))
+	o, c := networkFences(t)
+	_, stop := w.manage(t, o)
 	defer stop()
-	for name, c := range map[string]struct {
+	for name, r := range map[string]struct {
 		fence func(data map[string]string)
 		// befalls the node before; undone is what the fence lacks.
 		befalls, undone func(*testing.T, *world, string)
@@ -305,14 +337,14 @@ func TestAccessThatIsNotCutForcesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			name = "not-" + name
-			w.stuckOn(t, name)
-			if c.befalls != nil {
-				c.befalls(t, w, name)
+			w.stuckOn(t, c, name)
+			if r.befalls != nil {
+				r.befalls(t, w, name)
 			}
 			fence := networkFence(name)
 			whole := fence.DeepCopy().Data
-			if c.fence != nil {
-				c.fence(fence.Data)
+			if r.fence != nil {
+				r.fence(fence.Data)
 			}
 			w.create(t, fence)
 			w.reconcileNode(t, name)
@@ -322,8 +354,8 @@ func TestAccessThatIsNotCutForcesNothing(t *testing.T) {
 				t.Errorf("entry of volume %s: %s; want it Attached", name, dump(e))
 			}
 			w.change(t, fence, func() { fence.Data = whole })
-			if c.undone != nil {
-				c.undone(t, w, name)
+			if r.undone != nil {
+				r.undone(t, w, name)
 				w.touchClaim(t, name, "again")
 			}
 			w.cutOff(t, name)

@@ -60,6 +60,10 @@ func (c *Controller) confirmAttached(
 	if guard != handshake.GuardNone {
 		f.Lock = read.lock
 	}
+	if guard == handshake.GuardCutHolds {
+		n.WaitFor(read.lifted, guard)
+		return c.noteLift(ctx, f, read.lifted)
+	}
 	if guard != handshake.GuardNone || decision.Stale(f, n, n.Candidate()) {
 		n.SetWait("", "")
 	}
@@ -81,6 +85,8 @@ type confirmation struct {
 	exclusive bool
 	// attachedElsewhere: the lock is there, and so is an attachment to another node.
 	attachedElsewhere bool
+	// lifted is a node that may write again to a volume which only one node may have; nil if there is none.
+	lifted *decision.Node
 }
 
 // gatherConfirmation reads what guard decides on, after nvs.
@@ -97,10 +103,17 @@ func (c *Controller) gatherConfirmation(
 	if r.lock, r.attachment, err = c.readForConfirm(ctx, f, nvs, a); err != nil {
 		return r, err
 	}
-	if r.exclusive, err = c.readExclusive(ctx, f, n); err != nil || !r.lock.Exists {
+	if r.exclusive, err = c.readExclusive(ctx, f, n); err != nil {
 		return r, err
 	}
-	r.attachedElsewhere, err = c.readElsewhere(ctx, f, n)
+	if r.lock.Exists {
+		if r.attachedElsewhere, err = c.readElsewhere(ctx, f, n); err != nil {
+			return r, err
+		}
+	}
+	if r.exclusive {
+		r.lifted, err = c.liftedElsewhere(ctx, f, n)
+	}
 	return r, err
 }
 
@@ -113,6 +126,8 @@ func (r confirmation) guard(p handshake.Protocol) handshake.Guard {
 	switch {
 	case guard != handshake.GuardNone:
 		return guard
+	case r.lifted != nil:
+		return handshake.GuardCutHolds
 	case r.attachedElsewhere:
 		return handshake.GuardAttachmentGone
 	case r.needsHold && !decision.IsHeld(r.attachment):

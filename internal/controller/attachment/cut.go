@@ -19,8 +19,8 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// gatherCut finds in what is known of the fences whether the node's access to the volume is cut. Other evidence is
-// about the machine, and comes first.
+// gatherCut finds in what is known of the fences whether the node's access to the volume is cut, or when that may be
+// evidence. Other evidence is about the machine, and comes first.
 func (c *Controller) gatherCut(
 	ctx context.Context, f *decision.Facts, n *decision.Node, nvs *volumesv1alpha1.NodeVolumeState,
 ) error {
@@ -31,14 +31,20 @@ func (c *Controller) gatherCut(
 	if err := c.Client.Get(ctx, client.ObjectKey{Name: n.Name}, node); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	if cutting := c.cutting(ctx, f, n.State, node, nvs); len(cutting) > 0 {
-		n.Evidence, n.EvidenceDue = cutEvidence(f, n.State, n.Name, cutting[0]), 0
+	cutting := c.cutting(ctx, f, n.State, node, nvs)
+	switch silence := c.Tracker.Silence(n.Name); {
+	case len(cutting) == 0:
+	case silence >= 0:
+		n.Evidence, n.EvidenceDue = cutEvidence(f, n.Name, cutting[0]), 0
+	case handshake.Silent(nvs): // the mark is of another manager, so no mark follows when this one knows
+		n.EvidenceDue = sooner(n.EvidenceDue, -silence)
 	}
 	return nil
 }
 
-// confirmCut reads the Node, and then the fences that are known to cut its access to the volume, after nvs. One that
-// cannot be read is no evidence.
+// confirmCut reads the Node, and then the fences that are known to cut its access to the volume, after nvs and the
+// agent's Lease. One that cannot be read is no evidence, and none is while the agent is heard: what drivers report of a
+// node's addresses may be of an earlier connection, or of an earlier machine of that name.
 func (c *Controller) confirmCut(
 	ctx context.Context, f *decision.Facts, n *decision.Node, nvs *volumesv1alpha1.NodeVolumeState, state handshake.Node,
 ) (*volumesv1alpha1.DetachEvidence, error) {
@@ -47,7 +53,7 @@ func (c *Controller) confirmCut(
 		return nil, client.IgnoreNotFound(err)
 	}
 	cutting := c.cutting(ctx, f, state, node, nvs)
-	if len(cutting) == 0 {
+	if len(cutting) == 0 || c.Tracker.Silence(n.Name) < 0 {
 		return nil, nil
 	}
 	live := &corev1.Node{}
@@ -60,7 +66,7 @@ func (c *Controller) confirmCut(
 			ctrl.LoggerFrom(ctx).Error(err, "a fence cannot be read", "node", n.Name, "source", fence.Source)
 		}
 		if cuts && err == nil {
-			n.Evidence, n.EvidenceDue = cutEvidence(f, state, n.Name, fence), 0
+			n.Evidence, n.EvidenceDue = cutEvidence(f, n.Name, fence), 0
 			return n.Evidence, nil
 		}
 	}
@@ -87,14 +93,11 @@ func volumeIn(f *decision.Facts, nvs *volumesv1alpha1.NodeVolumeState) fencing.V
 }
 
 func cutEvidence(
-	f *decision.Facts, state handshake.Node, node string, fence volumesv1alpha1.FenceReference,
+	f *decision.Facts, node string, fence volumesv1alpha1.FenceReference,
 ) *volumesv1alpha1.DetachEvidence {
-	message := fmt.Sprintf("%s of fence source %s cuts the access of node %s to volumes of driver %s", fence.Name,
-		fence.Source, node, f.Driver)
-	if state.Reported && !state.Silent && state.Use.InUse {
-		message += "; the node's agent still reported the volume in use"
-	}
-	return &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceFenced, Fence: &fence, Message: message}
+	return &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceFenced, Fence: &fence, Message: fmt.Sprintf(
+		"%s of fence source %s cuts the access of node %s to volumes of driver %s, and its agent is silent", fence.Name,
+		fence.Source, node, f.Driver)}
 }
 
 // noteLift writes into the evidence that the fence was lifted that alone keeps the volume from the node, if it was.
@@ -109,4 +112,31 @@ func (c *Controller) noteLift(ctx context.Context, f *decision.Facts, n *decisio
 	}
 	n.Observe(nvs, f.Volume)
 	return nil
+}
+
+// liftedElsewhere is another node from which the volume was forced away on a cut that was lifted, before its agent has
+// reported; nil if there is none. It reads that node's state and then the fence live, and writes nothing.
+func (c *Controller) liftedElsewhere(
+	ctx context.Context, f *decision.Facts, n *decision.Node,
+) (*decision.Node, error) {
+	for _, m := range f.Nodes {
+		if m == n || !m.RestsOnCut() {
+			continue
+		}
+		nvs, err := c.readState(ctx, m.Name)
+		if err != nil {
+			return nil, err
+		}
+		if c.Protocol.CutHolds(handshake.NodeOf(nvs, f.Volume)) != handshake.GuardNone {
+			return m, nil
+		}
+		lifted, err := c.Lifts.Lifted(ctx, nvs, f.Volume)
+		if err != nil {
+			return nil, fmt.Errorf("reading a fence once more: %w", err)
+		}
+		if lifted {
+			return m, nil
+		}
+	}
+	return nil, nil
 }

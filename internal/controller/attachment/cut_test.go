@@ -11,12 +11,16 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
 	"github.com/hawser-io/hawser/internal/controller/fences"
+	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/fencing"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
@@ -75,7 +79,9 @@ func TestAccessThatIsCutIsEvidenceOnlyIfItIsReadLive(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			nvs := usedIn(entryIn(reported("a"), isThere, "1", ""), "1")
-			controller, _ := over(t, nvs, readyNode("a"), attachedTo("va-1", "1"))
+			controller, now := over(t, nvs, readyNode("a"), attachedTo("va-1", "1"))
+			controller.Tracker.Silence("a")
+			now.SetTime(now.Now().Add(liveness.DefaultDuration))
 			controller.Fences = &c.net
 			f, n := factsOf(t, controller)
 			state := handshake.NodeOf(nvs, "v")
@@ -168,38 +174,137 @@ func TestWhatRestsOnAFenceIsDeletedOnlyWhileTheFenceHolds(t *testing.T) {
 
 func TestALockLeavesWhatRestsOnAFenceOnlyWhileTheFenceHolds(t *testing.T) {
 	for name, c := range map[string]struct {
-		lock              exclusive.Lock
-		holds             bool
-		taken             bool
-		holder, movedFrom string
+		holds  bool
+		holder string
 	}{
-		"it holds":      {lock: exclusive.Lock{Holder: "b"}, holds: true, taken: true, holder: "a"},
-		"it was lifted": {lock: exclusive.Lock{Holder: "b"}, holder: "b"},
-		"the move is under way, and it holds": {lock: exclusive.Lock{Holder: "a", MovedFrom: "b"}, holds: true, taken: true,
-			holder: "a"},
-		"the move is under way, and it was lifted": {lock: exclusive.Lock{Holder: "a", MovedFrom: "b"}, holder: "a",
-			movedFrom: "b"},
+		"it holds":      {holds: true, holder: "a"},
+		"it was lifted": {holder: "b"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			controller, _ := over(t, cutAway("b"), lockOf("v", c.lock))
+			before := exclusive.Lock{Holder: "b"}
+			controller, _ := over(t, cutAway("b"), lockOf("v", before))
 			refuseNoName(controller)
 			liftsOf(controller, &network{cuts: map[string]bool{"f": c.holds}})
 			f, n := factsOf(t, controller)
-			f.Exclusive, f.Lock = true, c.lock.Handshake()
+			f.Exclusive, f.Lock = true, before.Handshake()
 			taken, err := controller.takeLock(t.Context(), f, n)
 			lock, failure := controller.Locks.Read(t.Context(), "v")
-			if err != nil || failure != nil || taken != c.taken || lock.Holder != c.holder || lock.MovedFrom != c.movedFrom {
-				t.Errorf("taken %t, lock %+v, errors %v, %v; want taken %t, holder %q, moved from %q", taken, lock, err, failure,
-					c.taken, c.holder, c.movedFrom)
+			if err != nil || failure != nil || taken != c.holds || lock.Holder != c.holder {
+				t.Errorf("taken %t, lock %+v, errors %v, %v; want taken %t, holder %q", taken, lock, err, failure, c.holds,
+					c.holder)
 			}
-			nvs := liveState(t, controller, "b")
-			if shown := nvs.Spec.Attachments[0].Evidence.Unprotected; shown == c.holds {
+			if shown := liveState(t, controller, "b").Spec.Attachments[0].Evidence.Unprotected; shown == c.holds {
 				t.Errorf("evidence is unprotected: %t, want %t", shown, !c.holds)
 			}
-			if (nvs.Spec.Protocol.Fences == 1) != c.taken || (n.Wait != nil) == c.taken {
-				t.Errorf("node state b is fenced %d times, node a waits for %+v; want a fence or a wait", nvs.Spec.Protocol.Fences,
-					n.Wait)
+			if (n.Wait != nil) == c.holds {
+				t.Errorf("node a waits for %+v, want that it does: %t", n.Wait, !c.holds)
 			}
 		})
+	}
+}
+
+// handedOver is an exclusive volume whose lock has moved from node b, where the access is cut, to node a, and that is
+// attached there. The state of node b may have been changed since.
+func handedOver(t *testing.T, net *network, changes ...func(*volumesv1alpha1.NodeVolumeState)) (
+	*Controller, *decision.Facts, *decision.Node,
+) {
+	t.Helper()
+	lock := exclusive.Lock{Holder: "a"}
+	away, now := cutAway("b"), metav1.Now()
+	e := &away.Spec.Attachments[0]
+	e.DetachedTime, e.AttachmentUID, e.AttachmentName = &now, "0", "va-0"
+	away.Status.Volumes[0].AttachmentUID = "0"
+	for _, change := range changes {
+		change(away)
+	}
+	c, _ := over(t, reported("a"), away, usableBy(corev1.ReadWriteOnce), attachedTo("va-1", "1"), lockObject("v", lock))
+	liftsOf(c, net)
+	n, from := on("a", wanted("i"), va("1", "held", "attached")), on("b")
+	from.TakeOver(liveState(t, c, "b"), "v")
+	return c, &decision.Facts{Volume: "v", Driver: "d", VolumeHandle: "h", AttachRequired: true, Exclusive: true,
+		Lock: lock.Handshake(), Nodes: []*decision.Node{n, from}}, n
+}
+
+// TestAnExclusiveVolumeIsConfirmedForANodeOnlyWhileTheCutHolds: the fence may be lifted after the lock has moved, while
+// the driver attaches.
+func TestAnExclusiveVolumeIsConfirmedForANodeOnlyWhileTheCutHolds(t *testing.T) {
+	down := errors.New("down")
+	for name, c := range map[string]struct {
+		net     network
+		changes []func(*volumesv1alpha1.NodeVolumeState)
+		err     error
+		want    bool
+	}{
+		"it holds":                      {net: network{cuts: map[string]bool{"f": true}}, want: true},
+		"it was lifted":                 {},
+		"whether it holds is not known": {net: network{err: down}, err: down},
+		"another manager has marked that it was lifted": {net: network{cuts: map[string]bool{"f": true}},
+			changes: []func(*volumesv1alpha1.NodeVolumeState){func(nvs *volumesv1alpha1.NodeVolumeState) {
+				nvs.Spec.Attachments[0].Evidence.Unprotected = true
+			}}},
+		"it was lifted, and the agent has reported": {want: true,
+			changes: []func(*volumesv1alpha1.NodeVolumeState){func(nvs *volumesv1alpha1.NodeVolumeState) {
+				nvs.Status.Volumes = nil
+			}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			controller, f, n := handedOver(t, &c.net, c.changes...)
+			if err := controller.confirmAttached(t.Context(), f, n, &n.Attachments[0]); !errors.Is(err, c.err) {
+				t.Fatalf("error %v, want %v", err, c.err)
+			}
+			if got := n.State.Entry.State == handshake.Attached; got != c.want {
+				t.Errorf("node a may use volume v: %t, want %t", got, c.want)
+			}
+			if c.err != nil {
+				return
+			}
+			if shown := liveState(t, controller, "b").Spec.Attachments[0].Evidence.Unprotected; shown == c.want {
+				t.Errorf("evidence of node b is unprotected: %t, want %t", shown, !c.want)
+			}
+			if (n.Wait == nil) != c.want {
+				t.Errorf("node a waits for %+v; want that it does: %t", n.Wait, !c.want)
+			}
+		})
+	}
+}
+
+func TestAVolumeIsNotDeletedOnAFenceThatWasReadTooLongAgo(t *testing.T) {
+	va := attachedTo("va-1", "1")
+	va.Finalizers = []string{"driver", volumesv1alpha1.ForcedAwayFinalizer}
+	c, now := over(t, cutAway("a"), readyNode("a"), va)
+	net := &network{cuts: map[string]bool{"f": true}}
+	net.before = func() { now.SetTime(now.Now().Add(2 * freshness)) }
+	liftsOf(c, net)
+	for _, replaces := range []bool{false, true} {
+		f, n := factsOf(t, c)
+		f.Replace, n.Live, n.Attachments[0].NameHeld = replaces, true, true
+		if err := c.deleteAttachment(t.Context(), f, n, &n.Attachments[0]); !errors.Is(err, errOutdated) ||
+			liveAttachment(t, c, "va-1").DeletionTimestamp != nil {
+			t.Errorf("error %v, want %v and no delete", err, errOutdated)
+		}
+	}
+}
+
+// TestAccessThatIsCutForcesNothingWhileTheAgentIsHeard, which it is until this manager has listened for long enough:
+// after a restore the fence, and what is reported of the node, may be of the past, as the node's state may.
+func TestAccessThatIsCutForcesNothingWhileTheAgentIsHeard(t *testing.T) {
+	nvs := usedIn(entryIn(reported("a"), isThere, "1", ""), "1")
+	meta.SetStatusCondition(&nvs.Status.Conditions, metav1.Condition{Type: volumesv1alpha1.ConditionReady,
+		Status: metav1.ConditionUnknown, Reason: volumesv1alpha1.ReasonAgentUnreachable}) // by another manager
+	c, _ := over(t, nvs, readyNode("a"), attachedTo("va-1", "1"))
+	c.Events = events.NewFakeRecorder(10)
+	c.Fences = &network{known: []volumesv1alpha1.FenceReference{cutBy("f")}, cuts: map[string]bool{"f": true}}
+	f, n := factsOf(t, c)
+	if err := c.gatherCut(t.Context(), f, n, nvs); err != nil || n.Evidence != nil ||
+		n.EvidenceDue != liveness.DefaultDuration {
+		t.Errorf("evidence %+v, error %v, next look in %s; want none before the agent has been silent", n.Evidence, err,
+			n.EvidenceDue)
+	}
+	if err := c.markDetaching(t.Context(), f, decision.Step{Act: decision.MarkDetaching, Node: n,
+		Attachment: &n.Attachments[0], Evidence: true}); err != nil {
+		t.Fatal(err)
+	}
+	if e := liveState(t, c, "a").Spec.Attachments[0]; e.State == leavesIt {
+		t.Errorf("the volume is forced away on %+v before any agent was heard, want that it waits", *e.Evidence)
 	}
 }

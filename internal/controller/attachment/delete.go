@@ -49,25 +49,30 @@ func (c *Controller) deleteAttachment(
 		// What evidence there is may have changed; the rest of what a delete asks for never does.
 		return c.readNow(ctx, f, n)
 	}
+	asked := c.Clock.Now()
 	if err := c.noteLift(ctx, f, n); err != nil {
 		return err
 	}
+	if c.Protocol.CutOf(n.State, n.Entry, f.CutsAccess) == nil {
+		asked = time.Time{}
+	}
 	if c.Protocol.MayDelete(n.State, a.Attachment) != handshake.GuardNameHeld {
-		return c.deleteReleased(ctx, f, n, a)
+		return c.deleteReleased(ctx, f, n, a, asked)
 	}
 	return c.patchAttachment(ctx, n, a, map[string]any{
 		"finalizers": append(slices.Clone(a.Finalizers), volumesv1alpha1.ForcedAwayFinalizer),
 	})
 }
 
+// deleteReleased deletes what may be deleted. asked is when the fence was read on which that rests; zero for none.
 func (c *Controller) deleteReleased(
-	ctx context.Context, f *decision.Facts, n *decision.Node, a *decision.Attachment,
+	ctx context.Context, f *decision.Facts, n *decision.Node, a *decision.Attachment, asked time.Time,
 ) error {
 	if err := c.checkOther(ctx, f, n, a); err != nil {
 		return err
 	}
 	if f.Replace {
-		return c.deleteUnderKubelet(ctx, n, a)
+		return c.deleteUnderKubelet(ctx, n, a, asked)
 	}
 	if guard := c.Protocol.MayDelete(n.State, a.Attachment); guard != handshake.GuardNone {
 		n.SetWait("", "")
@@ -84,10 +89,15 @@ func (c *Controller) deleteReleased(
 	case !free:
 		n.SetWait("", "")
 		return nil
-	case c.Clock.Since(since) > freshness:
+	case c.Clock.Since(since) > freshness || c.outdated(asked):
 		return errOutdated
 	}
 	return c.sendDelete(ctx, n, a)
+}
+
+// outdated reports whether a fence was read too long ago, asked being when; zero where nothing rests on one.
+func (c *Controller) outdated(asked time.Time) bool {
+	return !asked.IsZero() && c.Clock.Since(asked) > freshness
 }
 
 // mayDeleteForPods reports whether no pod has a use for the attachment, and since when that is known.
@@ -101,10 +111,15 @@ func (c *Controller) mayDeleteForPods(
 }
 
 // deleteUnderKubelet: the volume is unlisted, so no kubelet can take it up any more.
-func (c *Controller) deleteUnderKubelet(ctx context.Context, n *decision.Node, a *decision.Attachment) error {
+func (c *Controller) deleteUnderKubelet(
+	ctx context.Context, n *decision.Node, a *decision.Attachment, asked time.Time,
+) error {
 	if guard := c.Protocol.MayDeleteUnderKubelet(n.State, a.Attachment); guard != handshake.GuardNone {
 		n.SetWait("", "")
 		return nil
+	}
+	if c.outdated(asked) {
+		return errOutdated
 	}
 	return c.sendDelete(ctx, n, a)
 }

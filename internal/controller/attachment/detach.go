@@ -34,7 +34,8 @@ func (c *Controller) markDetaching(ctx context.Context, f *decision.Facts, s dec
 	err := c.writeDetaching(ctx, f, s.Node, uid, name, func(
 		ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState, state handshake.Node,
 	) (*volumesv1alpha1.DetachEvidence, error) {
-		if decision.MarkedDetaching(state, uid) && state.Entry.Forced {
+		if decision.MarkedDetaching(state, uid) && state.Entry.Forced &&
+			c.Protocol.CutHolds(state) == handshake.GuardNone {
 			return nil, nil
 		}
 		if declared := decision.DeclarationOf(state, uid); declared != nil && s.Evidence {

@@ -184,14 +184,15 @@ func (u *users) use(volume string, claim client.ObjectKey) bool {
 	return slices.ContainsFunc(u.pods, func(p corev1.Pod) bool { return slices.Contains(index.PodNodeClaims(&p), key) })
 }
 
-// freeOfPods reports whether upstream had no use for the attachment, and since when that is known. Evidence that
-// replaces the node's release holds for its pods too.
+// freeOfPods reports whether upstream had no use for the attachment, and since when that is known. Evidence about the
+// machine, which replaces the node's release, holds for its pods too.
 func (c *Controller) freeOfPods(
 	ctx context.Context, f *decision.Facts, n *decision.Node,
 ) (free bool, since time.Time, err error) {
 	since = c.Clock.Now()
-	if n.Pods || n.State.Entry.Forced {
-		return n.State.Entry.Forced, since, nil
+	forced := n.State.Entry.Forced && !n.RestsOnCut()
+	if n.Pods || forced {
+		return forced, since, nil
 	}
 	claims := f.Bound
 	if len(claims) == 0 {

@@ -13,7 +13,6 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
-	"github.com/hawser-io/hawser/internal/controller/fences"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
@@ -87,7 +86,7 @@ func (c *Controller) lockMayLeave(
 		return false, err
 	}
 	holder.Observe(nvs, f.Volume)
-	if err := c.noteLift(ctx, f, holder); err != nil {
+	if err := c.noteLift(ctx, f, holder); err != nil { // it would be attached elsewhere in vain
 		return false, err
 	}
 	va, err := c.readAttachments(ctx, f, holder)
@@ -135,11 +134,10 @@ func (c *Controller) fenceLock(
 // fenceHolder fences the node that the lock was moved from, and reports whether it did.
 func (c *Controller) fenceHolder(ctx context.Context, f *decision.Facts, n *decision.Node) (bool, error) {
 	from := f.Node(f.Lock.MovedFrom)
-	guard, lifted := handshake.GuardNone, false
-	nvs, err := c.Writer.Apply(ctx, from.Name,
+	guard := handshake.GuardNone
+	_, err := c.Writer.Apply(ctx, from.Name,
 		func(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
 			from.Observe(nvs, f.Volume)
-			lifted = false
 			va, err := c.readAttachments(ctx, f, from)
 			if err != nil {
 				return nil, err
@@ -147,21 +145,10 @@ func (c *Controller) fenceHolder(ctx context.Context, f *decision.Facts, n *deci
 			if guard = c.Protocol.MayFence(from.State, va); guard != handshake.GuardNone || nvs == nil {
 				return nil, nil
 			}
-			if lifted, err = c.Lifts.Lifted(ctx, nvs, f.Volume); err != nil {
-				return nil, err
-			}
-			if lifted {
-				guard = handshake.GuardCutHolds
-				return fences.Mark(f.Volume), nil
-			}
 			return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Protocol.Fences++ }, nil
 		})
 	if err != nil {
 		return false, fmt.Errorf("fencing node %s: %w", from.Name, err)
-	}
-	if lifted {
-		from.Observe(nvs, f.Volume)
-		c.Lifts.Announce(nvs, f.Volume)
 	}
 	if guard != handshake.GuardNone {
 		n.WaitFor(from, guard)

@@ -19,12 +19,18 @@ func cutOff(n *Node) {
 		Fence: &volumesv1alpha1.FenceReference{Proves: volumesv1alpha1.FenceAccessCut}}
 }
 
+// cutAway: the entry rests on access that is cut.
+func cutAway(n *Node) {
+	n.Entry = &volumesv1alpha1.NodeAttachment{Evidence: &volumesv1alpha1.DetachEvidence{
+		Type: volumesv1alpha1.EvidenceFenced, Fence: &volumesv1alpha1.FenceReference{Proves: volumesv1alpha1.FenceAccessCut}}}
+}
+
 // lifted: the entry rests on access that was cut and is not any more.
 func lifted(n *Node) { n.State.Entry.Lifted = true }
 
 func TestAccessThatIsCutIsNoOrderToDetach(t *testing.T) {
 	checkDecisions(t, []decision{
-		{"what nothing wants is detached under a live agent",
+		{"what nothing wants is detached",
 			Facts{Nodes: []*Node{on("a", attachedAs("1"), inUse("1"), cutOff)}}, "MarkDetaching a 1 on evidence"},
 		{"what the agent has released is detached on that",
 			Facts{Nodes: []*Node{on("a", attachedAs("1"), cutOff)}}, "MarkDetaching a 1"},
@@ -34,6 +40,37 @@ func TestAccessThatIsCutIsNoOrderToDetach(t *testing.T) {
 			Facts{Nodes: []*Node{on("a", attachedAs("1"), inUse("1"), pods, cutOff)}}, ""},
 		{"the machine is off",
 			Facts{Nodes: []*Node{on("a", attachedAs("1"), inUse("1"), pods, tainted)}}, "MarkDetaching a 1 on evidence"},
+	})
+}
+
+// TestALiftedCutEndsByProofThatTheMachineIsOff, and by a new fence.
+func TestALiftedCutEndsByProofThatTheMachineIsOff(t *testing.T) {
+	checkDecisions(t, []decision{
+		{"the machine is off by now", Facts{Nodes: []*Node{on("a", entry(handshake.Detaching, "1"), forced, lifted,
+			inUse("1"), va("1", "held", "attached", "name"), tainted)}}, "MarkDetaching a 1 on evidence"},
+		{"its access is cut again", Facts{Nodes: []*Node{on("a", entry(handshake.Detaching, "1"), forced, lifted,
+			inUse("1"), va("1", "held", "attached", "name"), cutOff)}}, "MarkDetaching a 1 on evidence"},
+	})
+}
+
+// TestWhatIsForcedAwayFromALiveMachineKeepsItsIntentUntilTheAgentReports: deleted means released.
+func TestWhatIsForcedAwayFromALiveMachineKeepsItsIntentUntilTheAgentReports(t *testing.T) {
+	n := on("a", entry(handshake.Detaching, "1"), forced, lifted, inUse("1"), leaving("i"),
+		va("1", "held", "attached", "name"))
+	n.Live = true
+	for _, s := range Decide(&Facts{Nodes: []*Node{n}}, handshake.Protocol{}) {
+		if s.Act == Release {
+			t.Error("the intent is released, want that it waits: the cut was lifted and the volume is in use")
+		}
+	}
+}
+
+// TestAPodThatTookUpAVolumeKeepsItsAttachment, as it does where the agent has released the volume.
+func TestAPodThatTookUpAVolumeKeepsItsAttachment(t *testing.T) {
+	checkDecisions(t, []decision{
+		{"released", Facts{Nodes: []*Node{on("a", entry(handshake.Detaching, "1"), pods, va("1", "held", "attached"))}}, ""},
+		{"cut", Facts{Nodes: []*Node{on("a", entry(handshake.Detaching, "1"), forced, cutAway, inUse("1"), pods,
+			va("1", "held", "attached", "name"))}}, ""},
 	})
 }
 

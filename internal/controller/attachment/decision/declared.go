@@ -49,10 +49,14 @@ func declaredAway(f *Facts, p handshake.Protocol, n *Node) []Step {
 }
 
 // restOnEvidence lets a detach that rests on the agent's release rest on a declaration instead and, where it waits
-// for the agent to check its node once more, on evidence.
+// for the agent to check its node once more, on evidence. One that rests on a cut that was lifted comes to rest on what
+// proves more, or on another cut.
 func restOnEvidence(f *Facts, p handshake.Protocol, n *Node) []Step {
 	uid := n.Detaching()
 	a := n.AttachmentOf(uid)
+	if p.CutHolds(n.State) != handshake.GuardNone && n.Evidence != nil {
+		return []Step{{Act: MarkDetaching, Node: n, Attachment: a, Evidence: true}}
+	}
 	if n.State.Entry.Forced || a == nil || a.Terminating {
 		return nil
 	}

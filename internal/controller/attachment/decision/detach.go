@@ -94,7 +94,7 @@ func clearAway(f *Facts, p handshake.Protocol, n *Node) []Step {
 // stays for others. A policy is needed for as long as the node may have to be forced.
 func releaseSteps(f *Facts, p handshake.Protocol, n *Node, kept bool) []Step {
 	idle := kept && n.State.Reported && (!n.State.InUse() || n.KubeletUses)
-	evidence := n.State.Entry.Forced || !n.State.Exists && n.Missing
+	evidence := n.State.Entry.Forced && p.CutHolds(n.State) == handshake.GuardNone || !n.State.Exists && n.Missing
 	free := p.MayReleaseIntent(n.State, idle, evidence) == handshake.GuardNone &&
 		(kept || n.State.Entry.State != handshake.Absent || n.held(f) == nil)
 	var intents []*Intent
@@ -171,6 +171,8 @@ func continueDetaching(f *Facts, p handshake.Protocol, n, chosen *Node) []Step {
 			return []Step{{Act: Ask, Node: n, Attachment: a}}
 		}
 	case a.Terminating:
+	case n.RestsOnCut() && n.Pods:
+		// Access that is cut shows nothing of pods, which took it up meanwhile.
 	case n.State.Entry.Forced:
 		return []Step{{Act: Delete, Node: n, Attachment: a}}
 	case f.Replace:

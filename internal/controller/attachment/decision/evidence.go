@@ -37,6 +37,9 @@ func CutsAccess(e *volumesv1alpha1.DetachEvidence) bool {
 	return e != nil && e.Fence != nil && e.Fence.Proves == volumesv1alpha1.FenceAccessCut
 }
 
+// RestsOnCut reports whether the volume was forced away because the node's access to it was cut.
+func (n *Node) RestsOnCut() bool { return n.Entry != nil && CutsAccess(n.Entry.Evidence) }
+
 // OutageNeeded is for how long the node has to be out of reach before that is evidence; zero when that takes more
 // than time.
 func (n *Node) OutageNeeded() time.Duration {
