@@ -189,8 +189,10 @@ var fencePresets = []fencePreset{
 // TestThePresetsOfFenceSources applies each preset to an API server with the kinds of the other programs.
 func TestThePresetsOfFenceSources(t *testing.T) {
 	in := fencingCluster(t)
+	tenant := in.tenant(t)
 	for _, p := range fencePresets {
 		t.Run(p.directory, func(t *testing.T) {
+			p.expectNotForged(t, in, tenant)
 			manager := in.client(t, apiserver.ServiceAccount(in.config, in.namespace, managerAccount))
 			resource := p.resource(t, in)
 			if had := p.directory == "cloud-shutdown"; p.mayRead(t, manager, resource) != had {
@@ -429,6 +431,26 @@ func (p fencePreset) resource(t *testing.T, in installation) authorizationv1.Res
 	mapping, err := in.admin.RESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
 	expectAllowed(t, err)
 	return authorizationv1.ResourceAttributes{Group: kind.Group, Resource: mapping.Resource.Resource}
+}
+
+// expectNotForged has a tenant, who edits a namespace, try to make a fence there, and to report addresses.
+func (p fencePreset) expectNotForged(t *testing.T, in installation, tenant client.Client) {
+	t.Helper()
+	forged := p.object()
+	forged.SetNamespace(tenantNamespace)
+	expectForbidden(t, tenant.Create(t.Context(), forged), "cannot create resource")
+	of := p.resource(t, in)
+	for _, resource := range []string{of.Resource, p.clients} {
+		for _, verb := range []string{"create", "update", "patch", "delete"} {
+			for _, part := range []string{"", "status"} {
+				asked := authorizationv1.ResourceAttributes{Namespace: tenantNamespace, Group: of.Group, Resource: resource,
+					Subresource: part}
+				if resource != "" && p.may(t, tenant, verb, asked) {
+					t.Errorf("a tenant may %s %s %s, want that it cannot forge a fence", verb, resource, part)
+				}
+			}
+		}
+	}
 }
 
 func (p fencePreset) mayRead(t *testing.T, c client.Client, of authorizationv1.ResourceAttributes) bool {
