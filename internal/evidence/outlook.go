@@ -86,7 +86,7 @@ func (g Ground) onFence() string {
 	case g.Manager == nil:
 		return ". On a fence it does so only where the manager sets that taint (spec.fencing.manageOutOfServiceTaint)"
 	case g.FenceTaints():
-		return ". The manager sets that taint on a fence (spec.fencing.manageOutOfServiceTaint)"
+		return ". The manager sets that taint on a fence of the machine (spec.fencing.manageOutOfServiceTaint)"
 	}
 	return ". A fence alone deletes no pod (spec.fencing.manageOutOfServiceTaint is not set)"
 }

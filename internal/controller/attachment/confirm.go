@@ -111,7 +111,7 @@ func (c *Controller) gatherConfirmation(
 			return r, err
 		}
 	}
-	if r.exclusive {
+	if r.exclusive && r.state.Entry.State != handshake.Attached { // else it has been handed over already
 		r.lifted, err = c.liftedElsewhere(ctx, f, n)
 	}
 	return r, err

@@ -268,6 +268,22 @@ func TestAnExclusiveVolumeIsConfirmedForANodeOnlyWhileTheCutHolds(t *testing.T) 
 	}
 }
 
+// TestANodeThatHasAnExclusiveVolumeKeepsItWhenACutIsLifted: it was handed over, and cannot be taken back.
+func TestANodeThatHasAnExclusiveVolumeKeepsItWhenACutIsLifted(t *testing.T) {
+	c, f, n := handedOver(t, &network{})
+	nvs := liveState(t, c, "a")
+	nvs.Spec.Attachments = []volumesv1alpha1.NodeAttachment{{VolumeName: "v", AttachmentUID: "1", AttachmentName: "va-1",
+		State: volumesv1alpha1.AttachmentAttached}}
+	if err := c.Client.Update(t.Context(), nvs); err != nil {
+		t.Fatal(err)
+	}
+	n.TakeOver(nvs, "v")
+	if err := c.confirmAttached(t.Context(), f, n, &n.Attachments[0]); err != nil || n.Wait != nil ||
+		liveState(t, c, "a").Spec.Attachments[0].Driver != f.Driver {
+		t.Errorf("node a, which has volume v, waits for %+v, error %v; want its entry brought up to date", n.Wait, err)
+	}
+}
+
 func TestAVolumeIsNotDeletedOnAFenceThatWasReadTooLongAgo(t *testing.T) {
 	va := attachedTo("va-1", "1")
 	va.Finalizers = []string{"driver", volumesv1alpha1.ForcedAwayFinalizer}
