@@ -49,6 +49,9 @@ func (p Protocol) MayAskAgain(n Node) Guard {
 // the attachment gone. It counts as in use all the same, of the next attachment if of any: the kubelet goes on to
 // mount.
 func (p Protocol) MayCountAsWaiting(n Node, boot string) Guard {
+	if n.Entry.State == Absent && n.Use.Waiting && !n.Use.Foreign {
+		return GuardNone // as was reported of the attachment that was gone, and there was none since
+	}
 	return first(
 		p.refuse(GuardDetachingStands, n.Entry.State == Detaching && n.Entry.Forced),
 		p.refuse(GuardAttachmentGone, n.Entry.Asked),

@@ -279,6 +279,14 @@ func TestANodeThatRebootedAfterAForcedDetachFromItsKubelet(t *testing.T) {
 		{"not in the boot in which it was unlisted", p.MayCountAsWaiting(asked, "boot-1"), GuardOtherBoot},
 		{"nor before the agent is asked", p.MayCountAsWaiting(detached, "boot-2"), GuardAttachmentGone},
 		{"nor of an attachment that was not taken away", p.MayCountAsWaiting(attachedN, "boot-2"), GuardDetachingStands},
+		{"once the entry is gone it waits on", p.MayCountAsWaiting(with(waiting, func(n *Node) { n.Entry = Entry{} }),
+			"boot-2"), GuardNone},
+		{"unless it did not wait before", p.MayCountAsWaiting(with(waiting, func(n *Node) {
+			n.Entry, n.Use.Waiting = Entry{}, false
+		}), "boot-2"), GuardDetachingStands},
+		{"or another machine did", p.MayCountAsWaiting(with(waiting, func(n *Node) {
+			n.Entry, n.Use.Foreign = Entry{}, true
+		}), "boot-2"), GuardDetachingStands},
 
 		{"a kubelet that waits does not keep the name", p.MayFreeName(waiting, nameOnly), GuardNone},
 		{"but that of no other attachment", p.MayFreeName(waiting, Attachment{Exists: true, UID: "u0", NameHeld: true}),
