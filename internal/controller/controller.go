@@ -62,6 +62,8 @@ type Options struct {
 	LabelNodes bool
 	// FenceSources are what proves that machines are off or gone.
 	FenceSources []*fencing.Source
+	// FenceObjects are read and watched by this client; nil makes one.
+	FenceObjects dynamic.Interface
 	// ManageOutOfServiceTaint of Nodes whose machines are fenced.
 	ManageOutOfServiceTaint bool
 	// Policies without which nothing new is attached.
@@ -97,11 +99,13 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	if err := mgr.Add(&liveness.Listener{Tracker: tracker, Client: o.Leases}); err != nil {
 		return fmt.Errorf("adding the listener: %w", err)
 	}
-	proofs := &fences.Watcher{Sources: o.FenceSources, Cache: mgr.GetClient()}
+	proofs := &fences.Watcher{Sources: o.FenceSources, Client: o.FenceObjects, Cache: mgr.GetClient()}
 	if len(o.FenceSources) > 0 {
-		var err error
-		if proofs.Client, err = dynamic.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient()); err != nil {
-			return fmt.Errorf("making a client for fences: %w", err)
+		if proofs.Client == nil {
+			var err error
+			if proofs.Client, err = dynamic.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient()); err != nil {
+				return fmt.Errorf("making a client for fences: %w", err)
+			}
 		}
 		if err := mgr.Add(proofs); err != nil {
 			return fmt.Errorf("adding the watcher of fences: %w", err)
