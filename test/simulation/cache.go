@@ -72,6 +72,7 @@ func kindOf[T any]() reflect.Type { return reflect.TypeFor[*T]() }
 var shortNames = map[string]string{
 	"VolumeAttachmentIntent": "intent", "NodeVolumeState": "state", "VolumeAttachment": "attachment",
 	"PersistentVolumeClaim": "claim", "PersistentVolume": "volume", "ConfigMap": "locks",
+	"Unstructured": "fence",
 }
 
 func abbreviated(o any) string {

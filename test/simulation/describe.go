@@ -98,7 +98,10 @@ func stateLine(s *volumesv1alpha1.NodeVolumeState) string {
 	}
 	for _, v := range s.Status.Volumes {
 		use := "not in use"
-		if v.InUse {
+		switch {
+		case v.Waiting:
+			use = "waited for"
+		case v.InUse:
 			use = "in use"
 		}
 		fmt.Fprintf(&b, " <%s %s %s %d published>", suffix(v.VolumeName), use, v.AttachmentUID, len(v.Publications))

@@ -74,7 +74,14 @@ var earlierFaults = map[string]earlierFault{
 	}, found: "I9 a live agent is not overruled"},
 	"a taint that an agent has contradicted is believed once it falls silent": {alterations: []alteration{
 		{"internal/handshake", "Protocol.MayRelyOn", "a.Contradicted = false"},
-	}, found: "on a taint that its agent has contradicted"},
+	}, found: "on OutOfServiceTaint, which its agent has contradicted"},
+	"a fence that an agent has contradicted counts": {alterations: []alteration{
+		{"internal/handshake", "FenceAssertion",
+			"record.Contradicted, heard = nil, Heard{Renewal: record.LastRenewal, Session: record.LastSession}"},
+	}, found: "on Fenced, which its agent has contradicted"},
+	"a fence counts that was lifted since it was recorded": {alterations: []alteration{
+		{"internal/controller/fences", "Watcher.Holds", "return true, nil"},
+	}, found: "a fence counts if it was read to hold"},
 	"an agent waits for a kubelet that waits for the agent": {alterations: []alteration{
 		{agentOperation, "kubeletMayUse", "s.AccessModes = nil"},
 	}, found: "what is wanted is not there"},

@@ -49,6 +49,9 @@ const (
 	leftTaint     fault = "the out-of-service taint is left on a node whose agent is back"
 	wrongTaint    fault = "the out-of-service taint is set on a node whose agent is alive"
 	earlyTaint    fault = "the out-of-service taint is set right after an agent has died"
+	fenced        fault = "a machine is powered off and fenced"
+	wrongFence    fault = "a fence is set on a machine whose agent is alive"
+	silentFence   fault = "a fence is set on a machine that falls silent and goes on"
 	declared      fault = "an administrator declares released what a machine still has mounted"
 	remade        fault = "an intent is deleted and made anew under its name"
 	partitioned   fault = "a machine goes on with what it has mounted while another one has its name"
@@ -62,20 +65,25 @@ const (
 
 // What else is counted, to see that worlds are not idle.
 const (
-	running        fault = "a pod runs"
-	reconstructed  fault = "a kubelet finds again what it had published"
-	attached       fault = "a volume is attached"
-	staged         fault = "a volume is staged"
-	published      fault = "a volume is published"
-	boundInline    fault = "a pod gets an inline volume"
-	keptInline     fault = "a pod keeps its inline volume although the kubelet asks again"
-	detached       fault = "a volume is detached"
-	taken          fault = "an attachment is forced away"
-	contradicted   fault = "an agent contradicts a taint"
-	othersDeclared fault = "an administrator ends what a machine used that is powered off"
-	shut           fault = "a filesystem is shut down"
-	foundSick      fault = "an agent reports that a volume works no more"
-	checked        fault = "the invariants are checked"
+	running           fault = "a pod runs"
+	reconstructed     fault = "a kubelet finds again what it had published"
+	attached          fault = "a volume is attached"
+	staged            fault = "a volume is staged"
+	published         fault = "a volume is published"
+	boundInline       fault = "a pod gets an inline volume"
+	keptInline        fault = "a pod keeps its inline volume although the kubelet asks again"
+	detached          fault = "a volume is detached"
+	taken             fault = "an attachment is forced away"
+	contradicted      fault = "an agent contradicts a taint"
+	fenceContradicted fault = "an agent contradicts a fence"
+	fencedAway        fault = "an attachment is forced away on a fence"
+	liftedSince       fault = "a manager finds that a fence was lifted since it was recorded"
+	putOut            fault = "a manager sets the out-of-service taint"
+	putIn             fault = "a manager removes the out-of-service taint"
+	othersDeclared    fault = "an administrator ends what a machine used that is powered off"
+	shut              fault = "a filesystem is shut down"
+	foundSick         fault = "an agent reports that a volume works no more"
+	checked           fault = "the invariants are checked"
 )
 
 // odds are how often each kind comes about: once in so many occasions. Those that are not here are scheduled, see
@@ -179,6 +187,6 @@ func ofInline() []fault { return []fault{boundInline, keptInline} }
 func faults() []fault {
 	all := slices.Sorted(maps.Keys(odds))
 	return append(all, agentStopped, reboot, remade, callBusy, unmounted, partitioned, replaced, reinstalled,
-		outOfService, leftTaint, wrongTaint, earlyTaint, declared, podForced,
+		outOfService, leftTaint, wrongTaint, earlyTaint, fenced, wrongFence, silentFence, declared, podForced,
 		shared, forgotten, sickened)
 }

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -147,7 +148,7 @@ func (w *World) wrote(before, after client.Object) {
 		return
 	case *volumesv1alpha1.NodeVolumeState:
 		w.noteSession(before, o)
-		w.noteTaint(before, o)
+		w.noteRecords(before, o)
 		w.noteForced(o)
 		w.checkTakenIntoUse(before, o)
 		if line := describeState(before, o); line != "" {
@@ -160,8 +161,12 @@ func (w *World) wrote(before, after client.Object) {
 			w.logLocked("%s: %s", w.by, line)
 		}
 		w.checkUnlisted(before, o)
+		w.noteManagersTaint(before, o)
 	case *corev1.Pod:
 		w.logLocked("%s: %s", w.by, describePod(o, after == nil))
+	case *unstructured.Unstructured:
+		w.logLocked("%s: the power of %s is %s (gone: %t)", w.by, o.GetName(), o.Object["power"], after == nil)
+		return
 	default:
 		return
 	}
@@ -209,9 +214,17 @@ func (w *World) checkOverruled(s *volumesv1alpha1.NodeVolumeState, e *volumesv1a
 		w.breaks("I9 a live agent is not overruled: %s is taken away from %s on %s, whose agent was heard %s ago",
 			e.AttachmentUID, s.Name, e.Evidence.Type, time.Since(m.heard))
 	}
-	if m.void && e.Evidence.Type == volumesv1alpha1.EvidenceOutOfServiceTaint {
-		w.breaks("I9 a live agent is not overruled: %s is taken away from %s on a taint that its agent has contradicted",
-			e.AttachmentUID, s.Name)
+	if m.void[e.Evidence.Type] {
+		w.breaks("I9 a live agent is not overruled: %s is taken away from %s on %s, which its agent has contradicted",
+			e.AttachmentUID, s.Name, e.Evidence.Type)
+	}
+	switch record := s.Status.Node.OutOfService; e.Evidence.Type {
+	case volumesv1alpha1.EvidenceFenced:
+		w.checkFenced(s, e)
+	case volumesv1alpha1.EvidenceOutOfServiceTaint:
+		if record == nil || record.Value == volumesv1alpha1.OutOfServiceTaintValue {
+			w.breaks("the manager's taint is no evidence: %s is taken away from %s on %v", e.AttachmentUID, s.Name, record)
+		}
 	}
 }
 
@@ -228,7 +241,9 @@ func (w *World) noteRenewal(lease *coordinationv1.Lease) {
 		return
 	}
 	m.heard = time.Now()
-	m.void = m.void || w.state(m.name).Status.Node.OutOfService != nil
+	for what, record := range recorded(w.state(m.name)) {
+		m.void[what] = m.void[what] || record != ""
+	}
 }
 
 // noteSession that an agent begins: it reports before it renews its Lease.
@@ -240,19 +255,46 @@ func (w *World) noteSession(before client.Object, s *volumesv1alpha1.NodeVolumeS
 	}
 }
 
-// noteTaint: what the manager has recorded of the Node's taint.
-func (w *World) noteTaint(before client.Object, s *volumesv1alpha1.NodeVolumeState) {
-	m, was := w.nodes[s.Name], (*volumesv1alpha1.OutOfServiceObservation)(nil)
-	if old, ok := before.(*volumesv1alpha1.NodeVolumeState); ok {
-		was = old.Status.Node.OutOfService
+// recorded is what the manager has recorded that is asserted of the node's machine; empty for what is not.
+func recorded(s *volumesv1alpha1.NodeVolumeState) map[volumesv1alpha1.EvidenceType]string {
+	records := map[volumesv1alpha1.EvidenceType]string{
+		volumesv1alpha1.EvidenceOutOfServiceTaint: "", volumesv1alpha1.EvidenceFenced: "",
 	}
-	is := s.Status.Node.OutOfService
-	if m != nil && (was == nil) != (is == nil) {
-		m.void = false
+	if s.Status.Node.OutOfService != nil {
+		records[volumesv1alpha1.EvidenceOutOfServiceTaint] = "a taint"
 	}
-	if is != nil && is.Contradicted != nil && (was == nil || was.Contradicted == nil) {
-		w.chance.reach(contradicted)
-		w.logLocked("the taint of %s is contradicted", s.Name)
+	for _, r := range s.Status.Node.Fences {
+		records[volumesv1alpha1.EvidenceFenced] = string(r.UID)
+	}
+	return records
+}
+
+// refuted reports which of these records the manager has marked as contradicted.
+func refuted(s *volumesv1alpha1.NodeVolumeState) map[fault]bool {
+	taint, fences := s.Status.Node.OutOfService, s.Status.Node.Fences
+	return map[fault]bool{
+		contradicted:      taint != nil && taint.Contradicted != nil,
+		fenceContradicted: len(fences) > 0 && fences[0].Contradicted != nil,
+	}
+}
+
+// noteRecords: what the manager has recorded of the Node's taint and of its fence.
+func (w *World) noteRecords(before client.Object, s *volumesv1alpha1.NodeVolumeState) {
+	old, ok := before.(*volumesv1alpha1.NodeVolumeState)
+	if !ok {
+		old = &volumesv1alpha1.NodeVolumeState{}
+	}
+	was := recorded(old)
+	for what, record := range recorded(s) {
+		if m := w.nodes[s.Name]; m != nil && record != was[what] {
+			m.void[what] = false
+		}
+	}
+	for _, what := range []fault{contradicted, fenceContradicted} {
+		if refuted(s)[what] && !refuted(old)[what] {
+			w.chance.reach(what)
+			w.logLocked("%s: that of %s", what, s.Name)
+		}
 	}
 }
 
@@ -351,6 +393,7 @@ func (w *World) leftovers() []string {
 		if node := w.nodeLocked(name); len(node.Status.VolumesAttached)+len(node.Status.VolumesInUse) > 0 {
 			left = append(left, fmt.Sprintf("what Node %s lists:%s", name, nodeLine(node)))
 		}
+		left = append(left, w.assertionsLeft(name)...)
 		for _, pattern := range onDisk {
 			found, err := filepath.Glob(filepath.Join(m.dir, pattern))
 			w.must(err)

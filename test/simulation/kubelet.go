@@ -80,7 +80,7 @@ func (m *machine) startKubelet(life int) {
 		pods: map[types.UID]*corev1.Pod{}, volumes: map[string]*podVolume{}, ending: map[types.UID]bool{},
 	}
 	w.mu.Lock()
-	if life != m.kubeletLife {
+	if life != m.kubeletLife || m.off {
 		w.mu.Unlock()
 		cancel()
 		return

@@ -17,6 +17,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"k8s.io/apimachinery/pkg/types"
 
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent"
 	"github.com/hawser-io/hawser/internal/mount"
 )
@@ -70,12 +71,14 @@ type machine struct {
 	// writes of records by kubelets.
 	writes int
 	life   int
-	// heard is when the agent that lives renewed its Lease last or began a session, and void whether it renewed it since
-	// the manager recorded the Node's out-of-service taint.
+	// heard is when the agent that lives renewed its Lease last or began a session, and void which records of the manager
+	// it has contradicted since: that of the Node's out-of-service taint, or of its fence.
 	heard time.Time
-	void  bool
+	void  map[volumesv1alpha1.EvidenceType]bool
 	// silent: no agent comes for a while.
 	silent bool
+	// off: no kubelet comes either.
+	off bool
 }
 
 // device is a volume that is attached to the machine.
@@ -105,7 +108,8 @@ func (w *World) machine(name string) *machine { return w.machineIn(name, name) }
 // machineIn that directory has the node's name.
 func (w *World) machineIn(name, dir string) *machine {
 	m := &machine{world: w, name: name, dir: filepath.Join(w.dir, dir), devices: map[string]device{},
-		recorded: map[string]int{}, opened: map[*os.File]mounted{}, bound: map[string]inlineBind{}}
+		recorded: map[string]int{}, opened: map[*os.File]mounted{}, bound: map[string]inlineBind{},
+		void: map[volumesv1alpha1.EvidenceType]bool{}}
 	w.must(os.MkdirAll(m.dir, 0o700))
 	m.identify(int(name[0]), int(name[0]))
 	m.start()

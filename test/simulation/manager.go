@@ -87,6 +87,7 @@ func (w *World) manage() {
 	ctx, cancel := context.WithCancel(context.Background())
 	w.must(controller.Register(ctx, managed{Manager: mgr, live: c}, controller.Options{
 		AttachMode: mode, PodIntents: w.replace, Clock: w.clockOf("the managers"), Policies: inForce{}, Leases: c,
+		FenceSources: w.fenceSources(), FenceObjects: fenceObjects{live: c}, ManageOutOfServiceTaint: w.managesTaint,
 	}))
 	w.log("%s starts", p.name)
 	w.running.Go(func() {

@@ -36,6 +36,9 @@ type process struct {
 	once sync.Once
 	dead chan struct{}
 
+	// held are the fences that it has read to hold, by node. The world's lock guards it.
+	held map[string]heldFence
+
 	// tired: it is to fall asleep.
 	tired atomic.Pointer[nap]
 	// death, if set, is the step before which it is killed.
@@ -54,7 +57,8 @@ type nap struct {
 }
 
 func (w *World) process(name string, mortal fault, died func()) *process {
-	return &process{world: w, name: name, mortal: mortal, died: died, dead: make(chan struct{})}
+	return &process{world: w, name: name, mortal: mortal, died: died, dead: make(chan struct{}),
+		held: map[string]heldFence{}}
 }
 
 // kill the process; a machine that was started just now has none.

@@ -28,8 +28,21 @@ func (m *machine) identityFile() string { return filepath.Join(m.dir, "machine-i
 // identify the machine: two that differ in hardware are two, whatever is on their disks.
 func (m *machine) identify(hardware, installation int) {
 	m.hardware, m.installation = hardware, installation
-	m.world.must(os.WriteFile(m.identityFile(),
-		fmt.Appendf(nil, "%032x\n%032x\n", 0xabcde0+hardware, 0xfedcb0+installation), 0o600))
+	uuid, id := m.identifiers()
+	m.world.must(os.WriteFile(m.identityFile(), []byte(uuid+"\n"+id+"\n"), 0o600))
+}
+
+func (m *machine) identifiers() (systemUUID, machineID string) {
+	return fmt.Sprintf("%032x", 0xabcde0+m.hardware), fmt.Sprintf("%032x", 0xfedcb0+m.installation)
+}
+
+// register the machine as the one of its Node.
+func (w *World) register(m *machine) {
+	node := w.nodeLocked(m.name).DeepCopy()
+	node.Status.NodeInfo.SystemUUID, node.Status.NodeInfo.MachineID = m.identifiers()
+	w.by = "the kubelet"
+	_, err := w.api.update(node, true)
+	w.must(err)
 }
 
 // all machines that are on: those that act for their nodes, and those that were cut off or replaced and go on.
@@ -57,7 +70,7 @@ func (w *World) succeed(node string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	old := w.nodes[node]
-	if old.agent == nil || old.silent || len(w.nodeLocked(node).Spec.Taints) > 0 || w.takenFrom(node) {
+	if old.agent == nil || old.silent || len(w.nodeLocked(node).Spec.Taints) > 0 || w.isFenced(node) || w.takenFrom(node) {
 		return // what an administrator has said of the node would be said of a machine that goes on
 	}
 	w.chance.reach(kind)
@@ -94,6 +107,7 @@ func (w *World) succeed(node string) {
 			w.check()
 		})
 	}
+	w.register(m)
 	w.check()
 	go m.launchAfter(w.chance.between(node, time.Second, time.Minute))
 }

@@ -108,6 +108,8 @@ func run(t *testing.T, s story) (reached map[fault]int) {
 		w.sickness = mended[s] == ""
 		w.twins = !s.replace && !s.inline && s.seed%5 > 2 // none of those that are mended
 		w.machines = !s.replace && !s.inline && (s.seed%7 == 1 || s.seed%7 == 2)
+		w.fences = mended[s] == "" && (s.seed%4 == 1 || s.seed%4 == 2)
+		w.managesTaint = w.fences && s.seed%8 < 4
 		defer w.remove()
 		nodes, volumes := []string{"a", "b"}, []string{"rwo", "pod", "rwx"}
 		w.populate(nodes, volumes)
@@ -186,9 +188,8 @@ func (t *tally) add(reached map[fault]int) {
 
 // occasions are what happens when all goes well.
 func (t *tally) occasions() []fault {
-	return []fault{attached, staged, published, detached, taken, contradicted, othersDeclared, shut, checked, running,
-		reconstructed, boundInline,
-		keptInline, foundSick}
+	return []fault{attached, staged, published, detached, taken, contradicted, fenceContradicted, fencedAway, liftedSince,
+		putOut, putIn, othersDeclared, shut, checked, running, reconstructed, boundInline, keptInline, foundSick}
 }
 
 func writeStacks(t *testing.T, path string) {

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 const (
@@ -82,6 +83,10 @@ func (w *World) act(nodes, volumes []string) {
 	}
 	if w.machines && w.chance.draw("wish", "succession").IntN(12) == 0 {
 		w.succeed(node)
+		return
+	}
+	if w.fences && w.chance.draw("wish", "fence").IntN(10) == 0 {
+		w.nodes[node].fence()
 		return
 	}
 	switch n := r.IntN(24); {
@@ -262,6 +267,7 @@ func (m *machine) fallSilent() {
 	}
 	w.chance.reach(outOfService)
 	w.logLocked("%s falls silent and is put out of service", m.name)
+	assert, takeBack := m.assertsDeath()
 	m.silent = true
 	m.life++ // no other agent comes
 	m.agent.kill()
@@ -269,7 +275,7 @@ func (m *machine) fallSilent() {
 		m.kubeletLife++
 		m.kubelet.kill()
 	}
-	w.taint(m.name, corev1.Taint{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute})
+	assert()
 	if w.chance.draw("wish", "word").IntN(3) > 0 {
 		w.later(w.chance.between(m.name, time.Minute, 3*time.Minute), m.declare)
 	}
@@ -277,9 +283,9 @@ func (m *machine) fallSilent() {
 		left := !w.chance.ceased() && w.chance.draw("wish", "left taint").IntN(2) == 0
 		if left {
 			w.chance.reach(leftTaint)
-			w.later(w.chance.between(m.name, time.Minute, 4*time.Minute), func() { w.untaint(m.name) })
+			w.later(w.chance.between(m.name, time.Minute, 4*time.Minute), takeBack)
 		} else {
-			w.untaint(m.name)
+			takeBack()
 		}
 		w.mu.Lock()
 		m.silent = false
@@ -351,6 +357,7 @@ func (m *machine) declare() {
 			w.logLocked("somebody declares %s released on %s", e.AttachmentUID, m.name)
 			metav1.SetMetaDataAnnotation(&state.ObjectMeta,
 				volumesv1alpha1.DeclaredReleasedPrefix+string(e.AttachmentUID), "dead")
+			w.ended[e.AttachmentUID] = true
 		}
 	}
 	w.by = "somebody"
@@ -358,7 +365,7 @@ func (m *machine) declare() {
 	w.must(err)
 }
 
-// taint the Node with these alone.
+// taint the Node with these alone, unless the manager has set one of its own.
 func (w *World) taint(name string, taints ...corev1.Taint) {
 	o, err := w.api.get(&corev1.Node{}, client.ObjectKey{Name: name})
 	w.must(err)
@@ -366,6 +373,9 @@ func (w *World) taint(name string, taints ...corev1.Taint) {
 		w.powerOffShown(name)
 	}
 	node := o.DeepCopyObject().(*corev1.Node)
+	if handshake.SetByHawser(handshake.OutOfService(node)) {
+		return // that of the manager is left to it
+	}
 	node.Spec.Taints = taints
 	w.by = "somebody"
 	_, err = w.api.update(node, false)

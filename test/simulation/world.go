@@ -50,6 +50,10 @@ type World struct {
 	twins bool
 	// sickness: filesystems fall sick.
 	sickness bool
+	// fences of machines are set and lifted.
+	fences bool
+	// managesTaint: the manager sets the out-of-service taint on a fence.
+	managesTaint bool
 	// machines come and go under the names of nodes.
 	machines bool
 	// away are the machines that are on while another one acts for their node. installations counts those that came
@@ -76,7 +80,9 @@ type World struct {
 	// groups have the files of these volumes.
 	groups map[string]int64
 	// forced are the attachments that were taken away on other evidence than the agent's word.
-	forced   map[types.UID]bool
+	forced map[types.UID]bool
+	// ended are those of which an administrator has declared that nothing uses them any more.
+	ended    map[types.UID]bool
 	managers int
 	leader   *process
 	// clocks are how far the clocks of machines are off.
@@ -99,7 +105,7 @@ const rawDevice = "raw"
 func newWorld(seed uint64, dir string) *World {
 	w := &World{
 		chance: newChance(seed), dir: dir, over: make(chan struct{}), nodes: map[string]*machine{},
-		begun: time.Now(), forced: map[types.UID]bool{}, clocks: map[string]time.Duration{},
+		begun: time.Now(), forced: map[types.UID]bool{}, ended: map[types.UID]bool{}, clocks: map[string]time.Duration{},
 		asleep: map[string]bool{}, groups: map[string]int64{},
 	}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
@@ -121,6 +127,7 @@ func (w *World) populate(nodes, volumes []string) {
 		w.create(&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: n},
 			Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: driverName, NodeID: n}}}})
 		w.nodes[n] = w.machine(n)
+		w.register(w.nodes[n])
 	}
 	for _, v := range volumes {
 		if v == rawDevice {
