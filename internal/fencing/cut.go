@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -71,14 +72,30 @@ func (s *Source) CoversVolume(ctx context.Context, object *unstructured.Unstruct
 	return covers && err == nil, err
 }
 
-// CutsAll reports whether each address is one that is cut.
-func CutsAll(cut, addresses []netip.Prefix) bool {
+// Opens reports whether the object may give back the access that another one of its source cuts off: it does not hold,
+// and has an address in common with it. What is not known of it counts as the same. A source may carry out each object
+// by itself, and storage has one list of addresses.
+func (v Verdict) Opens(cut Verdict) bool {
+	return !v.Holds && (v.Driver == "" || v.Driver == cut.Driver) && (v.Everywhere || v.Has(cut.Addresses))
+}
+
+// Has reports whether any of the addresses is one of the object's.
+func (v Verdict) Has(addresses []netip.Prefix) bool {
+	return slices.ContainsFunc(v.Addresses, func(own netip.Prefix) bool {
+		return slices.ContainsFunc(addresses, own.Overlaps)
+	})
+}
+
+// NotCut are the addresses that are not cut, in a fixed order.
+func NotCut(cut, addresses []netip.Prefix) []netip.Prefix {
+	var left []netip.Prefix
 	for _, address := range addresses {
 		if !cuts(cut, address) {
-			return false
+			left = append(left, address)
 		}
 	}
-	return true
+	slices.SortFunc(left, netip.Prefix.Compare)
+	return left
 }
 
 func cuts(cut []netip.Prefix, address netip.Prefix) bool {

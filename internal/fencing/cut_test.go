@@ -8,6 +8,7 @@ package fencing
 import (
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -79,7 +80,7 @@ func TestWhatAFenceCuts(t *testing.T) {
 				cutObject(map[string]any{"driver": "d", "fenced": true, "cidrs": c.cidrs}))
 			want := Verdict{Holds: true, Driver: "d", Addresses: c.want}
 			if c.fails != "" {
-				want = Verdict{}
+				want = Verdict{Driver: "d", Everywhere: true}
 			}
 			if !reflect.DeepEqual(got, want) || (err == nil) != (c.fails == "") ||
 				err != nil && !strings.Contains(err.Error(), c.fails) {
@@ -116,25 +117,81 @@ func TestWhatADriverReportsOfANode(t *testing.T) {
 	}
 }
 
-func TestAFenceCutsANodeWhoseAddressesItHasAll(t *testing.T) {
+// TestWhatIsKnownOfAFenceThatDoesNotHold: it may open what another one cuts off.
+func TestWhatIsKnownOfAFenceThatDoesNotHold(t *testing.T) {
 	for _, c := range []struct {
-		name         string
-		cut, address []netip.Prefix
-		want         bool
+		name string
+		spec map[string]any
+		want Verdict
+		// fails: the error contains this.
+		fails string
 	}{
-		{"the same", prefixes("192.0.2.1/32"), prefixes("192.0.2.1/32"), true},
-		{"a range that has it", prefixes("192.0.2.0/24"), prefixes("192.0.2.1/32"), true},
-		{"all of them", prefixes("192.0.2.1/32", "2001:db8::/64"), prefixes("2001:db8::1/128", "192.0.2.1/32"), true},
-		{"one of two", prefixes("192.0.2.1/32"), prefixes("192.0.2.1/32", "192.0.2.2/32"), false},
-		{"a part of the range", prefixes("192.0.2.0/25"), prefixes("192.0.2.0/24"), false},
-		{"the range in two parts, of which none has it all", prefixes("192.0.2.0/25", "192.0.2.128/25"),
-			prefixes("192.0.2.0/24"), false},
-		{"another family", prefixes("::/0"), prefixes("192.0.2.1/32"), false},
-		{"nothing is cut", nil, prefixes("192.0.2.1/32"), false},
+		{"all", map[string]any{"driver": "d", "fenced": false, "cidrs": []any{"192.0.2.1"}},
+			Verdict{Driver: "d", Addresses: prefixes("192.0.2.1/32")}, ""},
+		{"whether it holds is not known", map[string]any{"driver": "d", "cidrs": []any{"192.0.2.1"}},
+			Verdict{Driver: "d", Addresses: prefixes("192.0.2.1/32")}, "holds of f"},
+		{"no driver", map[string]any{"fenced": true, "cidrs": []any{"192.0.2.1"}},
+			Verdict{Addresses: prefixes("192.0.2.1/32")}, "driver of f"},
+		{"no addresses", map[string]any{"driver": "d", "fenced": false}, Verdict{Driver: "d", Everywhere: true},
+			"addresses of f"},
+		{"an address that is none", map[string]any{"driver": "d", "fenced": false, "cidrs": []any{"192.0.2.1", "?"}},
+			Verdict{Driver: "d", Everywhere: true}, "addresses of f"},
+		{"nothing", map[string]any{}, Verdict{Everywhere: true}, "holds of f"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := CutsAll(c.cut, c.address); got != c.want {
-				t.Errorf("%v cuts %v: %t, want %t", c.cut, c.address, got, c.want)
+			got, err := compiled(t, plain).Evaluate(t.Context(), cutObject(c.spec))
+			if !reflect.DeepEqual(got, c.want) || (err == nil) != (c.fails == "") ||
+				err != nil && !strings.Contains(err.Error(), c.fails) {
+				t.Errorf("verdict %+v, error %v; want %+v, and an error with %q", got, err, c.want, c.fails)
+			}
+		})
+	}
+}
+
+func TestAnotherObjectOpensTheAddressesThatItHasInCommon(t *testing.T) {
+	cut := Verdict{Holds: true, Driver: "d", Addresses: prefixes("192.0.2.0/24", "2001:db8::1/128")}
+	for _, c := range []struct {
+		name  string
+		other Verdict
+		want  bool
+	}{
+		{"one of them", Verdict{Driver: "d", Addresses: prefixes("198.51.100.1/32", "192.0.2.1/32")}, true},
+		{"a range that has one", Verdict{Driver: "d", Addresses: prefixes("2001:db8::/64")}, true},
+		{"others", Verdict{Driver: "d", Addresses: prefixes("198.51.100.0/24", "2001:db8::2/128")}, false},
+		{"none", Verdict{Driver: "d"}, false},
+		{"what they are is not known", Verdict{Driver: "d", Everywhere: true}, true},
+		{"of another driver", Verdict{Driver: "e", Addresses: prefixes("192.0.2.1/32")}, false},
+		{"all of another driver", Verdict{Driver: "e", Everywhere: true}, false},
+		{"of which driver is not known", Verdict{Addresses: prefixes("192.0.2.1/32")}, true},
+		{"it holds as well", Verdict{Holds: true, Driver: "d", Addresses: prefixes("192.0.2.1/32")}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := c.other.Opens(cut); got != c.want {
+				t.Errorf("%+v opens %+v: %t, want %t", c.other, cut, got, c.want)
+			}
+		})
+	}
+}
+
+func TestAFenceCutsANodeWhoseAddressesItHasAll(t *testing.T) {
+	for _, c := range []struct {
+		name               string
+		cut, address, left []netip.Prefix
+	}{
+		{"the same", prefixes("192.0.2.1/32"), prefixes("192.0.2.1/32"), nil},
+		{"a range that has it", prefixes("192.0.2.0/24"), prefixes("192.0.2.1/32"), nil},
+		{"all of them", prefixes("192.0.2.1/32", "2001:db8::/64"), prefixes("2001:db8::1/128", "192.0.2.1/32"), nil},
+		{"one of three", prefixes("192.0.2.1/32"), prefixes("192.0.2.3/32", "192.0.2.1/32", "192.0.2.2/32"),
+			prefixes("192.0.2.2/32", "192.0.2.3/32")},
+		{"a part of the range", prefixes("192.0.2.0/25"), prefixes("192.0.2.0/24"), prefixes("192.0.2.0/24")},
+		{"the range in two parts, of which none has it all", prefixes("192.0.2.0/25", "192.0.2.128/25"),
+			prefixes("192.0.2.0/24"), prefixes("192.0.2.0/24")},
+		{"another family", prefixes("::/0"), prefixes("192.0.2.1/32"), prefixes("192.0.2.1/32")},
+		{"nothing is cut", nil, prefixes("192.0.2.1/32"), prefixes("192.0.2.1/32")},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := NotCut(c.cut, c.address); !slices.Equal(got, c.left) {
+				t.Errorf("of %v, %v does not cut %v; want %v", c.address, c.cut, got, c.left)
 			}
 		})
 	}

@@ -29,6 +29,8 @@ const (
 	costLimit = 1_000_000
 	// interruptEvery is after how many steps of a comprehension the context is checked.
 	interruptEvery = 100
+
+	fieldAddresses = "addresses"
 )
 
 // Source of fences, with its expressions compiled.
@@ -46,9 +48,12 @@ type Verdict struct {
 	NodeName, ProviderID string
 	// Holds: the fence holds.
 	Holds bool
-	// Driver whose storage the Addresses cannot reach; both are empty of a source that does not prove AccessCut.
+	// Driver whose storage the Addresses cannot reach, or would not if the fence held; both are empty of a source that
+	// does not prove AccessCut.
 	Driver    string
 	Addresses []netip.Prefix
+	// Everywhere: which addresses these are is not known. It may be every one.
+	Everywhere bool
 }
 
 // Compile the expressions of a source. The error names the field that is wrong.
@@ -68,7 +73,7 @@ func Compile(spec volumesv1alpha1.FenceSource) (*Source, error) {
 		{"providerID", spec.ProviderID, cel.StringType, &s.providerID},
 		{"holds", spec.Holds, cel.BoolType, &s.holds},
 		{"driver", spec.Driver, cel.StringType, &s.driver},
-		{"addresses", spec.Addresses, cel.ListType(cel.StringType), &s.addresses},
+		{fieldAddresses, spec.Addresses, cel.ListType(cel.StringType), &s.addresses},
 	}
 	if c := spec.Clients; c != nil {
 		expressions = append(expressions,
@@ -140,7 +145,8 @@ func (s *Source) Resource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: s.Group, Version: s.Version, Resource: s.FenceSource.Resource}
 }
 
-// Evaluate what the object proves. An expression that fails is an error, and no fence.
+// Evaluate what the object proves. An expression that fails is an error, and no fence. With an error the verdict has the
+// driver and the addresses, as far as they are known: the object may take back what another one proves.
 func (s *Source) Evaluate(ctx context.Context, object *unstructured.Unstructured) (Verdict, error) {
 	var v Verdict
 	var failures []error
@@ -155,24 +161,29 @@ func (s *Source) Evaluate(ctx context.Context, object *unstructured.Unstructured
 		{"providerID", s.providerID, taker(&v.ProviderID)},
 		{"holds", s.holds, taker(&v.Holds)},
 		{"driver", s.driver, taker(&v.Driver)},
-		{"addresses", s.addresses, taker(&addresses)},
+		{fieldAddresses, s.addresses, taker(&addresses)},
 	} {
 		if e.program == nil {
 			continue
 		}
 		if err := s.evaluate(ctx, e.program, e.field, object, input, e.take); err != nil {
 			failures = append(failures, err)
+			v.Everywhere = v.Everywhere || e.field == fieldAddresses
 		}
 	}
 	for _, text := range addresses {
 		address, err := Cut(text)
 		if err != nil {
 			failures = append(failures, fmt.Errorf("source %s: addresses of %s: %w", s.Name, name(object), err))
+			v.Everywhere = true
 		}
 		v.Addresses = append(v.Addresses, address)
 	}
+	if v.Everywhere {
+		v.Addresses = nil
+	}
 	if len(failures) > 0 {
-		return Verdict{}, errors.Join(failures...)
+		return Verdict{Driver: v.Driver, Addresses: v.Addresses, Everywhere: v.Everywhere}, errors.Join(failures...)
 	}
 	return v, nil
 }
