@@ -235,6 +235,16 @@ func TestForcedDetachesHaveAllSeriesAndTheirProtection(t *testing.T) {
 	if got := testutil.ToFloat64(none) - before; got != 1 {
 		t.Errorf("detaches on evidence DeclaredByAdministrator without protection grew by %v after one of three, want 1", got)
 	}
+	fenced := &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceFenced}
+	none, cut := unreleased.WithLabelValues(string(fenced.Type), protectionNone),
+		unreleased.WithLabelValues(string(fenced.Type), protectionCut)
+	before, wasCut := testutil.ToFloat64(none), testutil.ToFloat64(cut)
+	Detached("disk", fenced)
+	AccessReturned(fenced)
+	if lifted, all := testutil.ToFloat64(none)-before, testutil.ToFloat64(cut)-wasCut; lifted != 1 || all != 1 {
+		t.Errorf("a detach on a fence that was lifted too early counted %v times as cut, and %v times as not; want 1 and 1",
+			all, lifted)
+	}
 	if got, want := testutil.CollectAndCount(unreleased), 2*len(unreleasedEvidence); got != want {
 		t.Errorf("hawser_forced_detaches_total has %d series after detaches, want %d: a release is not forced", got, want)
 	}

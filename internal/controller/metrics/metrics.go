@@ -31,8 +31,9 @@ var (
 	unreleased = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "hawser_forced_detaches_total",
 		Help: "Detaches that the manager decided although the node's agent had not released the volume, by evidence. " +
-			"protection is cut if the driver cuts the node's access, otherwise none: a mount that is left on the node may " +
-			"still write. Every combination has a value, also 0.",
+			"protection is cut if the driver or a fence cuts the node's access, otherwise none: a mount that is left on the " +
+			"node may still write. A detach on a fence that is lifted before the agent has reported counts again, with none. " +
+			"Every combination has a value, also 0.",
 	}, []string{"evidence", "protection"})
 
 	// Forgotten counts attachments that the policy for Nodes that are gone declared released.
@@ -83,6 +84,12 @@ func Detached(driver string, evidence *volumesv1alpha1.DetachEvidence) {
 		}
 		unreleased.WithLabelValues(string(evidence.Type), protection).Inc()
 	}
+}
+
+// AccessReturned counts a detach that was decided on a cut of the node's access, which did not last until the agent's
+// report.
+func AccessReturned(evidence *volumesv1alpha1.DetachEvidence) {
+	unreleased.WithLabelValues(string(evidence.Type), protectionNone).Inc()
 }
 
 // Collectors are the manager's metrics of this package. They count what reader has once leading is closed: only the
