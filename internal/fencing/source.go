@@ -145,8 +145,8 @@ func (s *Source) Resource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: s.Group, Version: s.Version, Resource: s.FenceSource.Resource}
 }
 
-// Evaluate what the object proves. An expression that fails is an error, and no fence. With an error the verdict has the
-// driver and the addresses, as far as they are known: the object may take back what another one proves.
+// Evaluate what the object proves. An expression that fails is an error, and no fence. With an error the verdict has
+// the driver and the addresses, as far as they are known: the object may take back what another one proves.
 func (s *Source) Evaluate(ctx context.Context, object *unstructured.Unstructured) (Verdict, error) {
 	var v Verdict
 	var failures []error

@@ -7,14 +7,12 @@ package fences
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"net/netip"
 	"reflect"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
@@ -26,29 +24,13 @@ import (
 	"github.com/hawser-io/hawser/internal/machine"
 )
 
-// reported is what one object reports of a node.
-type reported struct {
-	of fencing.Client
-	// unclear: an expression failed. Where that is so of node or driver, every node and driver is concerned.
-	unclear bool
-}
-
-// about reports whether the object concerns the node and the driver.
-func (r reported) about(node, driver string) bool {
-	return r.of.NodeName == node && r.of.Driver == driver || r.unclear && r.of.NodeName == "" && r.of.Driver == ""
-}
-
 func clientEvaluator(ctx context.Context, s *fencing.Source) cache.TransformFunc {
 	return func(o any) (any, error) {
 		object, ok := o.(*unstructured.Unstructured)
 		if !ok {
 			return o, nil
 		}
-		of, err := s.Client(ctx, object)
-		if err != nil {
-			ctrl.Log.WithName("fences").Error(err, "what a driver reports of a node is not known", "source", s.Name)
-		}
-		return &evaluated{ObjectMeta: metaOf(object), client: reported{of: of, unclear: err != nil}}, nil
+		return &evaluated{ObjectMeta: metaOf(object), client: reportedIn(ctx, s, object)}, nil
 	}
 }
 
@@ -59,58 +41,89 @@ func (w *Watcher) fillClients(ctx context.Context, s *fencing.Source) {
 	}
 	w.reported.Insert(s.Name)
 	w.mu.Unlock()
-	w.wakeCut(ctx, s)
+	w.wakeDrivers(ctx, s)
 }
 
 // putClient stores what an object reports; nil where it is gone.
 func (w *Watcher) putClient(ctx context.Context, s *fencing.Source, key client.ObjectKey, r *reported) {
 	w.mu.Lock()
-	if w.clients == nil {
-		w.clients = map[string]map[client.ObjectKey]reported{}
-	}
-	if w.clients[s.Name] == nil {
-		w.clients[s.Name] = map[client.ObjectKey]reported{}
-	}
-	before := w.clients[s.Name][key]
-	var now reported
-	if r == nil {
-		delete(w.clients[s.Name], key)
-	} else {
-		now = *r
-		w.clients[s.Name][key] = now
-	}
+	before := w.clientsOf(s).set(key, r)
 	w.mu.Unlock()
+	var now reported
+	if r != nil {
+		now = *r
+	}
 	switch {
 	case reflect.DeepEqual(before, now):
-	case before.unclear || now.unclear:
-		w.wakeCut(ctx, s)
+	case before.ofAll() || now.ofAll():
+		w.wakeDrivers(ctx, s)
 	default:
-		w.notify(ctx, true, before.of.NodeName)
-		if now.of.NodeName != before.of.NodeName {
-			w.notify(ctx, true, now.of.NodeName)
-		}
+		w.notify(ctx, true, sets.List(sets.New(before.of.NodeName, now.of.NodeName))...)
 	}
 }
 
-// wakeCut wakes the Nodes to which access may be cut, or given back: those with a volume of one of the drivers, or of
-// one that a fence of the source cuts off, and those from which a volume was detached on a fence of the source.
-func (w *Watcher) wakeCut(ctx context.Context, s *fencing.Source, drivers ...string) {
+// clientsOf the source. The caller holds the mutex.
+func (w *Watcher) clientsOf(s *fencing.Source) *clients {
+	if w.clients == nil {
+		w.clients = map[string]*clients{}
+	}
+	if w.clients[s.Name] == nil {
+		w.clients[s.Name] = newClients()
+	}
+	return w.clients[s.Name]
+}
+
+// wakeFence wakes the Nodes whose access an object may have cut off, given back, or opened again: those that have an
+// address in common with it, or with a fence that it opens.
+func (w *Watcher) wakeFence(ctx context.Context, s *fencing.Source, before, now fencing.Verdict) {
+	concerned := []fencing.Verdict{before, now}
+	w.mu.Lock()
+	for _, f := range w.held[s.Name] {
+		if f.of.Holds && (before.Opens(f.of) || now.Opens(f.of)) {
+			concerned = append(concerned, f.of)
+		}
+	}
+	known := w.clientsOf(s)
+	unclear, nodes := known.anyOfAll(), known.with(concerned)
+	w.mu.Unlock()
+	if unclear || unknown(before) || unknown(now) {
+		w.wakeDrivers(ctx, s, before.Driver, now.Driver)
+		return
+	}
+	w.wakeCut(ctx, s, func(node string, a *volumesv1alpha1.NodeAttachment) bool {
+		return nodes.Has(node) && (a.Driver == before.Driver || a.Driver == now.Driver)
+	})
+}
+
+// unknown reports whether the object may be about addresses that are not known, or about those of any driver.
+func unknown(v fencing.Verdict) bool { return v.Everywhere || v.Driver == "" && len(v.Addresses) > 0 }
+
+// wakeDrivers wakes the Nodes with a volume of one of the drivers, or of one that a fence of the source cuts off.
+func (w *Watcher) wakeDrivers(ctx context.Context, s *fencing.Source, drivers ...string) {
 	w.mu.Lock()
 	concerned := sets.New(drivers...)
 	for _, f := range w.held[s.Name] {
 		concerned.Insert(f.of.Driver)
 	}
 	w.mu.Unlock()
+	w.wakeCut(ctx, s, func(_ string, a *volumesv1alpha1.NodeAttachment) bool { return concerned.Has(a.Driver) })
+}
+
+// wakeCut wakes the Nodes with a volume that is concerned, and those from which one was detached on a fence of the
+// source.
+func (w *Watcher) wakeCut(
+	ctx context.Context, s *fencing.Source, concerned func(node string, a *volumesv1alpha1.NodeAttachment) bool,
+) {
 	states := &volumesv1alpha1.NodeVolumeStateList{}
 	if err := w.Cache.List(ctx, states); err != nil {
 		ctrl.Log.WithName("fences").Error(err, "listing the node states for a source", "source", s.Name)
 	}
 	for i := range states.Items {
-		if slices.ContainsFunc(states.Items[i].Spec.Attachments, func(a volumesv1alpha1.NodeAttachment) bool {
-			return a.Driver != "" && concerned.Has(a.Driver) ||
+		if nvs := &states.Items[i]; slices.ContainsFunc(nvs.Spec.Attachments, func(a volumesv1alpha1.NodeAttachment) bool {
+			return a.Driver != "" && concerned(nvs.Name, &a) ||
 				a.Evidence != nil && a.Evidence.Fence != nil && a.Evidence.Fence.Source == s.Name
 		}) {
-			w.notify(ctx, true, states.Items[i].Name)
+			w.notify(ctx, true, nvs.Name)
 		}
 	}
 }
@@ -123,23 +136,10 @@ func (w *Watcher) Cutting(
 	if node == nil || nvs == nil || len(w.Sources) == 0 || machine.Registered(node, nvs) != machine.Same {
 		return nil
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	var cutting []volumesv1alpha1.FenceReference
 	for _, s := range w.Sources {
-		if s.Proves != volumesv1alpha1.FenceAccessCut || !w.filled.Has(s.Name) || !w.reported.Has(s.Name) {
-			continue
-		}
-		var clients []reported
-		for _, r := range w.clients[s.Name] {
-			clients = append(clients, r)
-		}
-		addresses, clear := addressesOf(clients, node.Name, v.Driver)
-		if !clear || len(addresses) == 0 {
-			continue
-		}
-		for _, f := range w.held[s.Name] {
-			if !f.unclear && cuts(ctx, s, f.of, f.object, v, addresses) {
+		for _, f := range w.cuttingOff(s, node.Name, v.Driver) {
+			if covers(ctx, s, f, v) {
 				cutting = append(cutting, f.ref)
 			}
 		}
@@ -148,91 +148,102 @@ func (w *Watcher) Cutting(
 	return cutting
 }
 
-// Cuts reads live by which addresses the node reaches the storage of the volume's driver, and then the fence. It
-// reports whether that fence cuts the access of this machine to the volume: it has every address that is reported, and
-// at least one is.
+// cuttingOff are the fences of the source that have each address of the node.
+func (w *Watcher) cuttingOff(s *fencing.Source, node, driver string) []fence {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s.Proves != volumesv1alpha1.FenceAccessCut || !w.filled.Has(s.Name) || !w.reported.Has(s.Name) {
+		return nil
+	}
+	var cutting []fence
+	for _, f := range w.held[s.Name] {
+		if !f.of.Holds || f.unclear || f.of.Driver == "" || f.of.Driver != driver {
+			continue
+		}
+		addresses, clear := w.clientsOf(s).addresses(node, driver)
+		if clear && len(addresses) > 0 && len(fencing.NotCut(f.of.Addresses, addresses)) == 0 &&
+			opener(w.held[s.Name], f) == nil {
+			cutting = append(cutting, f)
+		}
+	}
+	return cutting
+}
+
+// Cuts reads live by which addresses the node reaches the storage of the volume's driver, and then the fences. It
+// reports whether that one cuts the access of this machine to the volume: it has every address that is reported, at
+// least one is, and no other object opens addresses of it again.
 func (w *Watcher) Cuts(ctx context.Context, ref volumesv1alpha1.FenceReference, node *corev1.Node,
 	nvs *volumesv1alpha1.NodeVolumeState, v fencing.Volume) (bool, error) {
 	if node == nil || nvs == nil || machine.Registered(node, nvs) != machine.Same {
 		return false, nil
 	}
-	return w.cutsLive(ctx, ref, node.Name, v, true)
+	cause, err := w.cutsLive(ctx, ref, node.Name, v, false)
+	return cause == "" && err == nil, err
 }
 
 // StillCuts reports whether a fence on which the volume was detached still keeps it from what is left on the node, read
-// live. What cannot be evaluated does not. A node of which nothing is reported any more has no other address.
+// live. If it does not, the error is a LiftedError. A fence that cannot be evaluated does not. What is not clear of the
+// node's addresses lifts nothing: they were known when the volume was detached.
 func (w *Watcher) StillCuts(ctx context.Context, ref volumesv1alpha1.FenceReference, node string, v fencing.Volume,
 ) (bool, error) {
-	return w.cutsLive(ctx, ref, node, v, false)
+	cause, err := w.cutsLive(ctx, ref, node, v, true)
+	if err == nil && cause != "" {
+		err = &LiftedError{Cause: cause}
+	}
+	return err == nil, err
 }
 
+// cutsLive returns why the fence does not cut the node off; empty if it does.
 func (w *Watcher) cutsLive(ctx context.Context, ref volumesv1alpha1.FenceReference, node string, v fencing.Volume,
-	known bool) (bool, error) {
+	decided bool) (string, error) {
 	s := w.source(ref)
 	if s == nil || s.Proves != volumesv1alpha1.FenceAccessCut {
-		return false, nil
+		return causeUnconfigured, nil
 	}
-	clients, err := w.readClients(ctx, s)
+	r, err := w.readSource(ctx, s)
 	if err != nil {
-		return false, err
+		return "", err
 	}
-	addresses, clear := addressesOf(clients, node, v.Driver)
-	if !clear || known && len(addresses) == 0 {
-		return false, nil
-	}
-	object, err := w.read(ctx, s, ref)
-	if err != nil || object == nil || reference(s, object) != ref {
-		return false, err
-	}
-	verdict, err := s.Evaluate(ctx, object)
-	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "an object of a fence source is no fence", "source", s.Name)
-		return false, nil
-	}
-	return cuts(ctx, s, verdict, object, v, addresses), nil
+	cause := r.cause(ctx, ref, node, v, decided)
+	return cause, ctx.Err() // an evaluation that ended with the context shows nothing
 }
 
-// readClients reads live what drivers report of their nodes. It reads all of it: the objects of one node cannot be
-// selected, and one that the watch has not brought yet may add an address.
-func (w *Watcher) readClients(ctx context.Context, s *fencing.Source) ([]reported, error) {
-	list, err := w.Client.Resource(s.ClientsResource()).List(ctx, metav1.ListOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("reading the clients of source %s: %w", s.Name, err)
-	}
-	clients := make([]reported, len(list.Items))
-	for i := range list.Items {
-		of, err := s.Client(ctx, &list.Items[i])
-		clients[i] = reported{of: of, unclear: err != nil}
-	}
-	return clients, nil
+// Kept is a volume that was detached from a node on a fence, which alone keeps it from what is left there.
+type Kept struct {
+	By     volumesv1alpha1.FenceReference
+	Volume fencing.Volume
 }
 
-// addressesOf returns all that is reported of the node by any object. Without clarity it may be more.
-func addressesOf(clients []reported, node, driver string) (addresses []netip.Prefix, clear bool) {
-	for _, r := range clients {
-		if !r.about(node, driver) {
+// Lifted is StillCuts for several volumes of a node: each source is read once. It returns the cause of each lift, empty
+// of what is still kept, and of what is not known, because its source could not be read.
+func (w *Watcher) Lifted(ctx context.Context, node string, kept []Kept) ([]string, error) {
+	causes, readings, failures := make([]string, len(kept)), map[*fencing.Source]*reading{}, []error(nil)
+	for i, k := range kept {
+		s := w.source(k.By)
+		if s == nil || s.Proves != volumesv1alpha1.FenceAccessCut {
+			causes[i] = causeUnconfigured
 			continue
 		}
-		if r.unclear {
-			return nil, false
+		r, read := readings[s]
+		if !read {
+			var err error
+			if r, err = w.readSource(ctx, s); err != nil {
+				r, failures = nil, append(failures, err)
+			}
+			readings[s] = r
 		}
-		addresses = append(addresses, r.of.Addresses...)
+		if r != nil {
+			causes[i] = r.cause(ctx, k.By, node, k.Volume, true)
+		}
 	}
-	return addresses, true
+	if err := ctx.Err(); err != nil { // an evaluation that ended with it shows nothing
+		return nil, err
+	}
+	return causes, errors.Join(failures...)
 }
 
-// cuts reports whether the fence, which is one object, has every one of the addresses, for this volume.
-func cuts(ctx context.Context, s *fencing.Source, of fencing.Verdict, object *unstructured.Unstructured,
-	v fencing.Volume, addresses []netip.Prefix) bool {
-	if !of.Holds || of.Driver == "" || of.Driver != v.Driver || !fencing.CutsAll(of.Addresses, addresses) {
-		return false
-	}
-	covers, err := s.CoversVolume(ctx, object, v)
-	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "whether a fence covers a volume is not known", "source", s.Name)
-	}
-	return covers && err == nil
-}
+// LiftedError is why a fence does not keep a volume from a node any more.
+type LiftedError struct{ Cause string }
+
+// Error continues a sentence that begins with the fence.
+func (e *LiftedError) Error() string { return fmt.Sprintf("the fence %s", e.Cause) }

@@ -40,18 +40,19 @@ type Watcher struct {
 	Cache client.Reader
 
 	mu sync.Mutex
-	// held are the fences that hold, by source and key of the object.
+	// held are the fences that hold, by source and key of the object. Of a source that cuts access, it also has the
+	// objects that may open addresses again.
 	held map[string]map[client.ObjectKey]fence
 	// filled are the sources whose objects were all read once.
 	filled sets.Set[string]
-	// clients are what drivers report of their nodes, by source that cuts access and key of the object; reported are the
-	// sources of which they were all read once.
-	clients   map[string]map[client.ObjectKey]reported
+	// clients are what drivers report of their nodes, by source that cuts access; reported are the sources of which they
+	// were all read once.
+	clients   map[string]*clients
 	reported  sets.Set[string]
 	listeners []listener
 }
 
-// fence that holds.
+// fence is one object of a source.
 type fence struct {
 	ref volumesv1alpha1.FenceReference
 	// of is the Node that it is about.
@@ -153,7 +154,7 @@ func (w *Watcher) fill(ctx context.Context, s *fencing.Source) {
 	w.filled.Insert(s.Name)
 	w.mu.Unlock()
 	if s.Proves == volumesv1alpha1.FenceAccessCut {
-		w.wakeCut(ctx, s)
+		w.wakeDrivers(ctx, s)
 		return
 	}
 	states := &volumesv1alpha1.NodeVolumeStateList{}
@@ -175,22 +176,23 @@ func evaluator(ctx context.Context, s *fencing.Source) cache.TransformFunc {
 		if !ok {
 			return o, nil
 		}
-		verdict, err := s.Evaluate(ctx, object)
-		if err != nil {
-			ctrl.Log.WithName("fences").Error(err, "an object of a fence source is no fence", "source", s.Name)
-		}
-		var whole *unstructured.Unstructured
-		if s.Covers != "" && verdict.Holds {
-			whole = object
-		}
-		return &evaluated{
-			ObjectMeta: metaOf(object),
-			fence:      fence{ref: reference(s, object), of: verdict, unclear: err != nil, object: whole},
-		}, nil
+		return &evaluated{ObjectMeta: metaOf(object), fence: fenceIn(ctx, s, object)}, nil
 	}
 }
 
-// put stores a fence, or removes one that does not hold, and wakes the Nodes that this is about.
+func fenceIn(ctx context.Context, s *fencing.Source, object *unstructured.Unstructured) fence {
+	verdict, err := s.Evaluate(ctx, object)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).WithName("fences").Error(err, "an object of a fence source is no fence", "source", s.Name)
+	}
+	var whole *unstructured.Unstructured
+	if s.Covers != "" && verdict.Holds {
+		whole = object
+	}
+	return fence{ref: reference(s, object), of: verdict, unclear: err != nil, object: whole}
+}
+
+// put stores a fence, or removes one that does not hold and opens nothing, and wakes the Nodes that this is about.
 func (w *Watcher) put(ctx context.Context, s *fencing.Source, key client.ObjectKey, f fence) {
 	source := s.Name
 	w.mu.Lock()
@@ -201,7 +203,7 @@ func (w *Watcher) put(ctx context.Context, s *fencing.Source, key client.ObjectK
 		w.held[source] = map[client.ObjectKey]fence{}
 	}
 	before := w.held[source][key]
-	if f.of.Holds || f.unclear {
+	if f.of.Holds || f.unclear || len(f.of.Addresses) > 0 {
 		w.held[source][key] = f
 	} else {
 		delete(w.held[source], key)
@@ -212,7 +214,7 @@ func (w *Watcher) put(ctx context.Context, s *fencing.Source, key client.ObjectK
 		return
 	}
 	if s.Proves == volumesv1alpha1.FenceAccessCut {
-		w.wakeCut(ctx, s, before.of.Driver, f.of.Driver)
+		w.wakeFence(ctx, s, before.of, f.of)
 		return
 	}
 	for _, of := range []fencing.Verdict{before.of, f.of} {

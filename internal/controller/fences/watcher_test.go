@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -68,13 +69,17 @@ func stateOn(system string, records ...volumesv1alpha1.FenceObservation) *volume
 			Node: volumesv1alpha1.NodeObservation{Fences: records}}}
 }
 
-func cacheOf(t *testing.T, node *corev1.Node) client.Reader {
+func cacheOf(t *testing.T, objects ...client.Object) client.WithWatch {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := corev1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, storagev1.AddToScheme,
+		volumesv1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
 	}
-	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(node).Build()
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+		WithStatusSubresource(&volumesv1alpha1.NodeVolumeState{}).Build()
 }
 
 func refOf(uid types.UID) volumesv1alpha1.FenceReference {

@@ -181,22 +181,11 @@ func fenceContradicted(node string, f volumesv1alpha1.FenceReference) string {
 // noteLifts shows which fences were lifted that alone keep volumes from the node, also those that were while no manager
 // ran.
 func (c *Controller) noteLifts(ctx context.Context, cached *volumesv1alpha1.NodeVolumeState) (time.Duration, error) {
-	if !c.Lifts.Concerned(cached) {
-		return never, nil
+	if err := c.Lifts.NoteAll(ctx, cached); err != nil { // it keeps nothing else of the node waiting
+		ctrl.LoggerFrom(ctx).Error(err, "whether fences were lifted is not known", "node", cached.Name)
+		return liftAgain, nil
 	}
-	wait := never
-	for i := range cached.Spec.Attachments {
-		volume := cached.Spec.Attachments[i].VolumeName
-		lifted, err := c.Lifts.Lifted(ctx, cached, volume)
-		if lifted && err == nil {
-			_, err = c.Lifts.Note(ctx, cached.Name, volume)
-		}
-		if err != nil { // it keeps nothing else of the node waiting
-			ctrl.LoggerFrom(ctx).Error(err, "whether a fence was lifted is not known", "node", cached.Name, "volume", volume)
-			wait = liftAgain
-		}
-	}
-	return wait, nil
+	return never, nil
 }
 
 // restsOn reports whether a volume was detached from the node on that fence.
