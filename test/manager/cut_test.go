@@ -62,6 +62,15 @@ func networkFence(name string) *corev1.ConfigMap {
 	}
 }
 
+// unfencing is another object, by which one of the node's addresses was let in again.
+func unfencing(name string) *corev1.ConfigMap {
+	another := networkFence(name)
+	another.Name += "-other"
+	another.Data["cidrs"], _, _ = strings.Cut(another.Data["cidrs"], ",")
+	another.Data["wish"] = "Unfenced"
+	return another
+}
+
 func reportedBy(driver, node, addresses string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "client-" + node},
@@ -150,6 +159,7 @@ func TestAccessThatIsCut(t *testing.T) {
 		{"whose object is deleted while no manager runs, is found too", aFenceThatIsDeletedWhileNoManagerRuns},
 		{"and given back before the move, keeps the volume where it was", aCutThatIsLiftedBeforeTheMove},
 		{"and given back before the delete, keeps the attachment", aCutThatIsLiftedBeforeTheDelete},
+		{"and let in again by another object, is given back", aCutThatAnotherObjectOpens},
 		{"and given back after the agent's report, is none of its concern", aCutThatIsLiftedAfterTheReport},
 	} {
 		t.Run(s.name, func(t *testing.T) { s.scenario(t, w) })
@@ -191,6 +201,17 @@ func accessThatIsCutOverrulesNoAgent(t *testing.T, w *world) {
 	}
 	w.fallsSilent(t, c, a)
 	w.cutOff(t, "cut-lives")
+}
+
+func aCutThatAnotherObjectOpens(t *testing.T, w *world) {
+	o, c := networkFences(t)
+	_, stop := w.manage(t, o)
+	defer stop()
+	w.stuckOn(t, c, "cut-opened")
+	w.create(t, networkFence("cut-opened"))
+	w.cutOff(t, "cut-opened")
+	w.create(t, unfencing("cut-opened"))
+	w.lifted(t, "cut-opened")
 }
 
 // forcedAwayAndStopped is a node from which a volume was forced away because its access was cut; no manager runs.
@@ -334,6 +355,9 @@ func TestAccessThatIsNotCutForcesNothing(t *testing.T) {
 			more.Name += "-more"
 			w.delete(t, more)
 		}},
+		"opened-again": {befalls: func(t *testing.T, w *world, name string) {
+			w.create(t, unfencing(name))
+		}, undone: func(t *testing.T, w *world, name string) { w.delete(t, unfencing(name)) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			name = "not-" + name
