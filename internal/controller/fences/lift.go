@@ -203,7 +203,7 @@ func (l *Lifts) note(ctx context.Context, node string,
 				for volume, found := range lifts {
 					// Another change of the same write may have been first.
 					if e := handshake.AttachmentOf(nvs, volume); found.of(e) && !e.Evidence.Unprotected {
-						Mark(volume)(nvs)
+						e.Evidence.Unprotected = true
 						noted[volume] = found.cause
 					}
 				}
@@ -216,18 +216,6 @@ func (l *Lifts) note(ctx context.Context, node string,
 		l.announce(nvs, volume, noted[volume])
 	}
 	return nvs, nil
-}
-
-// Mark is the change by which the evidence shows that nothing keeps the volume from the node any more.
-func Mark(volume string) nodestate.Change {
-	return func(nvs *volumesv1alpha1.NodeVolumeState) {
-		handshake.AttachmentOf(nvs, volume).Evidence.Unprotected = true
-	}
-}
-
-// Announce what Mark has written.
-func (l *Lifts) Announce(nvs *volumesv1alpha1.NodeVolumeState, volume string) {
-	l.announce(nvs, volume, causeLifted+", or does not have every address of the node any more")
 }
 
 func (l *Lifts) announce(nvs *volumesv1alpha1.NodeVolumeState, volume, cause string) {

@@ -36,8 +36,8 @@ var (
 		"Age of the oldest decision to detach that the driver has not carried out, in seconds; 0 if there is none.",
 		[]string{"driver"}, nil)
 	outOfService = prometheus.NewDesc("hawser_out_of_service_nodes",
-		"1 for each Node that carries the taint node.kubernetes.io/out-of-service; ready is true while the Node is Ready, and "+
-			"by is manager where the manager has set the taint on a fence, or other.",
+		"1 for each Node that carries the taint node.kubernetes.io/out-of-service; ready is true while the Node is Ready, "+
+			"and by is manager where the manager has set the taint on a fence, or other.",
 		[]string{"node", "ready", "by"}, nil)
 	orphans = prometheus.NewDesc("hawser_orphaned_volumes",
 		"Volumes in use on the node whose intent or attachment does not exist, by the agent's last report. No series of a "+

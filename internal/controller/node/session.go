@@ -119,8 +119,9 @@ func (c *Controller) tainted(
 // serviceDiffers reports what decides about the taint that the manager sets: whether the Node is Ready, and, under that
 // taint, what is attached to it.
 func (c *Controller) serviceDiffers(was, is *corev1.Node) bool {
-	return c.ManageTaint && liveness.Ready(was) != liveness.Ready(is) || handshake.SetByHawser(handshake.OutOfService(is)) &&
-		!equality.Semantic.DeepEqual(was.Status.VolumesAttached, is.Status.VolumesAttached)
+	ours := handshake.SetByHawser(handshake.OutOfService(is))
+	return c.ManageTaint && liveness.Ready(was) != liveness.Ready(is) ||
+		ours && !equality.Semantic.DeepEqual(was.Status.VolumesAttached, is.Status.VolumesAttached)
 }
 
 // unregistered wakes those that may have waited to hear the agent of the Node that was deleted.
