@@ -238,8 +238,9 @@ func (in installation) testClients(t *testing.T) {
 			unknown: true},
 		"one": {status: `{state: Connected, networkFenceClientStatus: [{networkFenceClassName: a, ClientDetails: [
 			{id: a, cidrs: [192.0.2.1/32]}]}]}`, want: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")}},
-		"several of several classes": {status: `{state: Connected, networkFenceClientStatus: [{networkFenceClassName: a, ClientDetails: [
-			{id: a, cidrs: [192.0.2.1/32, "2001:db8::1/128"]}, {id: b, cidrs: [192.0.2.2/32]}]},
+		"several of several classes": {status: `{state: Connected, networkFenceClientStatus: [
+			{networkFenceClassName: a, ClientDetails: [{id: a, cidrs: [192.0.2.1/32, "2001:db8::1/128"]},
+			{id: b, cidrs: [192.0.2.2/32]}]},
 			{networkFenceClassName: b, ClientDetails: [{id: c, cidrs: [192.0.2.3/32]}]}]}`, want: []netip.Prefix{
 			netip.MustParsePrefix("192.0.2.1/32"), netip.MustParsePrefix("2001:db8::1/128"),
 			netip.MustParsePrefix("192.0.2.2/32"), netip.MustParsePrefix("192.0.2.3/32")}},

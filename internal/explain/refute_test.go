@@ -82,7 +82,8 @@ func found(r *Report, code string) bool {
 // irrefutable are the codes of which no object of the chain can show the contrary, by the reason for that.
 var irrefutable = map[string][]string{
 	"the walk finds it in the objects themselves": {"HWS121", "HWS122", "HWS410", "HWS411", "HWS412", "HWS413", "HWS414",
-		"HWS415", "HWS416", "HWS417", "HWS418", "HWS419", "HWS420", "HWS421", "HWS425", "HWS433", "HWS434", "HWS438", "HWS439",
+		"HWS415", "HWS416", "HWS417", "HWS418", "HWS419", "HWS420", "HWS421", "HWS425", "HWS433", "HWS434", "HWS438",
+		"HWS439",
 		"HWS606", "HWS609", "HWS610", "HWS612", "HWS614", "HWS621", "HWS623", "HWS627", "HWS629", "HWS630", "HWS701",
 		"HWS702", "HWS706", "HWS707", "HWS708", "HWS709", "HWS710", "HWS713", "HWS715", "HWS716", "HWS717", "HWS155",
 		"HWS518", "HWS519", "HWS801", "HWS802", "HWS804", "HWS903"},

@@ -83,7 +83,8 @@ func (p Protocol) MayRelyOnCut(n Node) Guard {
 	return p.refuse(GuardSameMachine, !n.Use.Foreign)
 }
 
-// CutHolds: the detach does not rest on a cut that was lifted, or the node has reported since that nothing is left.
+// CutHolds is refused where the detach rests on a cut that was lifted, and the node has not reported since that nothing
+// is left.
 // Until then no other node gets the volume if only one may have it: the caller asks this of each other node before it
 // writes Attached, and has read live, after that node's state, whether the cut holds.
 func (p Protocol) CutHolds(n Node) Guard {

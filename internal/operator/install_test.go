@@ -478,7 +478,9 @@ func (s server) testTaint(t *testing.T) {
 			Effect: corev1.TaintEffectNoExecute}}}}
 	check(t, s.admin.Create(t.Context(), node))
 	s.change(t, `{"fencing":null}`)
-	s.args(t, deployment, "hawser-manager", "the flag is not set any more", func(args []string) bool { return !flag(args) })
+	s.args(t, deployment, "hawser-manager", "the flag is not set any more", func(args []string) bool {
+		return !flag(args)
+	})
 	s.settle(t)
 	role("the manager has to remove the taint")
 	s.kubectl(t, "taint", "node", node.Name, corev1.TaintNodeOutOfService+"-")

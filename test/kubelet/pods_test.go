@@ -71,7 +71,8 @@ func claimOf(t *testing.T, spec corev1.PersistentVolumeClaimSpec) *volume {
 		Spec:       spec,
 	}
 	create(t, claim)
-	v := &volume{t: t, claim: claim.Name, block: *spec.VolumeMode == corev1.PersistentVolumeBlock, meanwhile: []string{"pause"}}
+	v := &volume{t: t, claim: claim.Name, block: *spec.VolumeMode == corev1.PersistentVolumeBlock,
+		meanwhile: []string{"pause"}}
 	t.Cleanup(func() {
 		remove(t, claim)
 		settle(t)

@@ -124,7 +124,8 @@ func (w *world) cutOff(t *testing.T, name string) {
 	e := w.evidenceOf(t, name)
 	if e.Type != volumesv1alpha1.EvidenceFenced || e.Fence == nil || e.Fence.Proves != volumesv1alpha1.FenceAccessCut ||
 		e.Fence.Name != networkFence(name).Name || !strings.Contains(e.Message, "its agent is silent") {
-		t.Errorf("evidence of the detach of volume %s: %s; want Fenced, of access that is cut from a silent node", name, dump(e))
+		t.Errorf("evidence of the detach of volume %s: %s; want Fenced, of access that is cut from a silent node", name,
+			dump(e))
 	}
 }
 

@@ -138,8 +138,8 @@ func (e Entry) off(node State, installed bool) Entry {
 		e.Way += " The taint node.kubernetes.io/out-of-service is set already: the volumes are detached by force, by " +
 			"Hawser once its agent has been silent since."
 	case node == Fenced:
-		e.Way += " The manager has set the taint node.kubernetes.io/out-of-service on a fence, which detaches the volumes as " +
-			"long as it holds. If it does not hold any more and the machine is off, set the taint in its place: " +
+		e.Way += " The manager has set the taint node.kubernetes.io/out-of-service on a fence, which detaches the volumes " +
+			"as long as it holds. If it does not hold any more and the machine is off, set the taint in its place: " +
 			"docs/operate.md, \"A node that is dead\"."
 		e.Run = append(slices.Clone(e.Run), "kubectl taint node {"+e.Off+"} --overwrite "+
 			"node.kubernetes.io/out-of-service=down:NoExecute   # only if the machine is off")
