@@ -618,9 +618,8 @@ func testKubeletWaits(t *testing.T, c *cluster) {
 	n.looked()
 	n.line(v, "the same line after a restart", waitingKubelet)
 	n.changeState(func(s *volumesv1alpha1.NodeVolumeState) { s.Spec.Attachments = nil })
-	n.line(v, "in use without an attachment", func(l *volumesv1alpha1.NodeVolume) bool {
-		return usedByKubelet("")(l) && !l.Waiting
-	})
+	n.looked()
+	n.line(v, "it waits as long as nothing is attached", waitingKubelet)
 	n.attach(v, "uid-2")
 	n.line(v, "the next attachment's line", usedByKubelet("uid-2"))
 	k.stage(v)

@@ -69,8 +69,12 @@ func (g Ground) Outlook(volumeName string, intents []volumesv1alpha1.VolumeAttac
 	case e == nil && g.Manager != nil && g.Manager.AttachMode == volumesv1alpha1.AttachReplace:
 		return Outlook{Fate: Stays, Why: "the node uses it without an attachment that Hawser made"}
 	case e == nil:
-		return Outlook{Fate: DetachesByKubernetes, AfterPods: true, Why: "Kubernetes' own controller attached it. It " +
-			"deletes the pods on the taint, and detaches then without an unmount, also from a machine that runs" + g.onFence()}
+		who := "Kubernetes' own controller attached it"
+		if g.Manager == nil { // the mode is not known
+			who = "Hawser did not attach it. In mode Coexist Kubernetes' own controller did"
+		}
+		return Outlook{Fate: DetachesByKubernetes, AfterPods: true, Why: who + ". It deletes the pods on the taint, and " +
+			"detaches then without an unmount, also from a machine that runs" + g.onFence()}
 	}
 	return g.wanted(volumeName, intents)
 }

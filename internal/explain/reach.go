@@ -80,7 +80,8 @@ func Evidence(f *facts.Facts, n *facts.Node) evidence.Ground {
 	}
 	if n.Lease.Found {
 		g.Renewal, g.Silence = handshake.Renewal(n.Lease.Value), Overdue(n.Lease.Value, f.Now)
-	} else if ready := meta.FindStatusCondition(g.State.Status.Conditions, volumesv1alpha1.ConditionReady); ready != nil {
+	} else if ready := meta.FindStatusCondition(g.State.Status.Conditions, volumesv1alpha1.ConditionReady); Silent(f, n) &&
+		ready != nil {
 		g.Silence = f.Now.Sub(ready.LastTransitionTime.Time)
 	}
 	return g

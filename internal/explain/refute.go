@@ -111,7 +111,8 @@ func isAttached(f *facts.Facts, v *facts.Volume) string {
 // gets it before that one has reported.
 func waitsForLifted(f *facts.Facts, v *facts.Volume) bool {
 	return slices.ContainsFunc(f.Nodes, func(n facts.Node) bool {
-		return n.State.Found && handshake.NodeOf(n.State.Value, v.UniqueName).Entry.Lifted
+		return n.State.Found &&
+			handshake.Protocol{}.CutHolds(handshake.NodeOf(n.State.Value, v.UniqueName)) != handshake.GuardNone
 	})
 }
 

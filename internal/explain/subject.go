@@ -187,7 +187,7 @@ func (w *walk) entries(n *facts.Node) {
 // cut describes the fence that keeps the volume from the node, and reports one that was lifted too early.
 func (w *walk) cut(n *facts.Node, e *volumesv1alpha1.NodeAttachment) string {
 	fence := evidence.FenceName(*e.Evidence.Fence)
-	if !e.Evidence.Unprotected {
+	if (handshake.Protocol{}).CutHolds(handshake.NodeOf(n.State.Value, e.VolumeName)) == handshake.GuardNone {
 		return ": " + fence + " cuts the access, and has to hold until the agent has reported that nothing is left"
 	}
 	w.find(about{object: n.State.Ref, reason: catalog.FenceLifted, since: e.Evidence.Time.Time, detail: fence,

@@ -62,7 +62,8 @@ func (c *Controller) confirmAttached(
 	}
 	if guard == handshake.GuardCutHolds {
 		n.WaitFor(read.lifted, guard)
-		return c.noteLift(ctx, f, read.lifted)
+		_, err := c.noteLift(ctx, f, read.lifted)
+		return err
 	}
 	if guard != handshake.GuardNone || decision.Stale(f, n, n.Candidate()) {
 		n.SetWait("", "")

@@ -8,6 +8,8 @@ package attachment
 import (
 	"context"
 	"fmt"
+	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -15,6 +17,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
+	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/internal/fencing"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
@@ -80,7 +83,13 @@ func (c *Controller) cutting(ctx context.Context, f *decision.Facts, state hands
 	if nvs == nil || c.Protocol.MayRelyOnCut(state) != handshake.GuardNone {
 		return nil
 	}
-	return c.Fences.Cutting(ctx, node, nvs, volumeIn(f, nvs))
+	cutting := c.Fences.Cutting(ctx, node, nvs, volumeIn(f, nvs))
+	if state.Entry.Lifted {
+		// One that was seen to be lifted proves nothing any more, whatever it shows later: storage may have been opened.
+		lifted := handshake.AttachmentOf(nvs, f.Volume).Evidence.Fence
+		cutting = slices.DeleteFunc(cutting, func(r volumesv1alpha1.FenceReference) bool { return r == *lifted })
+	}
+	return cutting
 }
 
 // volumeIn is the volume as nvs has it.
@@ -100,18 +109,27 @@ func cutEvidence(
 		fence.Source, node, f.Driver)}
 }
 
-// noteLift writes into the evidence that the fence was lifted that alone keeps the volume from the node, if it was.
-// What is decided next is then decided on that.
-func (c *Controller) noteLift(ctx context.Context, f *decision.Facts, n *decision.Node) error {
+// noteLift reads live, after the node's state, whether the fence was lifted that alone keeps the volume from the node,
+// and writes that into the evidence. What is decided next is then decided on that. It returns when it began to read;
+// zero where there is no such fence.
+func (c *Controller) noteLift(ctx context.Context, f *decision.Facts, n *decision.Node) (asked time.Time, err error) {
 	if c.Protocol.CutOf(n.State, n.Entry, f.CutsAccess) == nil {
-		return nil
+		return time.Time{}, nil
 	}
-	nvs, err := c.Lifts.Note(ctx, n.Name, f.Volume)
+	nvs, err := c.readState(ctx, n.Name)
 	if err != nil {
-		return fmt.Errorf("reading a fence once more: %w", err)
+		return time.Time{}, err
+	}
+	asked = c.Clock.Now()
+	lifted, err := c.Lifts.Lifted(ctx, nvs, f.Volume)
+	if lifted && err == nil {
+		nvs, err = c.Lifts.Note(ctx, n.Name, f.Volume)
+	}
+	if err != nil {
+		return asked, fmt.Errorf("reading a fence once more: %w", err)
 	}
 	n.Observe(nvs, f.Volume)
-	return nil
+	return asked, nil
 }
 
 // liftedElsewhere is another node from which the volume was forced away on a cut that was lifted, before its agent has
@@ -119,15 +137,22 @@ func (c *Controller) noteLift(ctx context.Context, f *decision.Facts, n *decisio
 func (c *Controller) liftedElsewhere(
 	ctx context.Context, f *decision.Facts, n *decision.Node,
 ) (*decision.Node, error) {
-	for _, m := range f.Nodes {
-		if m == n || !m.RestsOnCut() {
+	states := &volumesv1alpha1.NodeVolumeStateList{}
+	if err := c.Client.List(ctx, states, client.MatchingFields{index.Volume: f.Volume}); err != nil {
+		return nil, fmt.Errorf("listing the nodes of %s: %w", f.Volume, err)
+	}
+	for i := range states.Items {
+		name := states.Items[i].Name
+		m := &decision.Node{Name: name}
+		if m.TakeOver(&states.Items[i], f.Volume); name == n.Name || !m.RestsOnCut() {
 			continue
 		}
-		nvs, err := c.readState(ctx, m.Name)
+		nvs, err := c.readState(ctx, name)
 		if err != nil {
 			return nil, err
 		}
-		if c.Protocol.CutHolds(handshake.NodeOf(nvs, f.Volume)) != handshake.GuardNone {
+		m.Observe(nvs, f.Volume)
+		if c.Protocol.CutHolds(m.State) != handshake.GuardNone {
 			return m, nil
 		}
 		lifted, err := c.Lifts.Lifted(ctx, nvs, f.Volume)

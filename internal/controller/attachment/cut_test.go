@@ -103,6 +103,49 @@ func TestAccessThatIsCutIsEvidenceOnlyIfItIsReadLive(t *testing.T) {
 	}
 }
 
+// TestAFenceThatWasLiftedDoesNotCountAgain for the volume that was detached on it: storage may have been opened since.
+func TestAFenceThatWasLiftedDoesNotCountAgain(t *testing.T) {
+	for fence, want := range map[string]bool{"f": false, "g": true} {
+		nvs := cutAway("a")
+		nvs.Spec.Attachments[0].Evidence.Unprotected = true
+		c, now := over(t, nvs, readyNode("a"), attachedTo("va-1", "1"))
+		c.Tracker.Silence("a")
+		now.SetTime(now.Now().Add(liveness.DefaultDuration))
+		c.Fences = &network{known: []volumesv1alpha1.FenceReference{cutBy(fence)}, cuts: map[string]bool{fence: true}}
+		f, n := factsOf(t, c)
+		if err := c.gatherCut(t.Context(), f, n, nvs); err != nil || (n.Evidence != nil) != want {
+			t.Errorf("fence %s after f was lifted: evidence %+v, error %v; want it: %t", fence, n.Evidence, err, want)
+		}
+		evidence, err := c.confirmCut(t.Context(), f, n, nvs, handshake.NodeOf(nvs, "v"))
+		if err != nil || (evidence != nil) != want {
+			t.Errorf("fence %s, read live: evidence %+v, error %v; want it: %t", fence, evidence, err, want)
+		}
+	}
+}
+
+// TestPodsKeepAVolumeWhoseAccessIsCut, and what their kubelet lists does not: it is as silent as the agent.
+func TestPodsKeepAVolumeWhoseAccessIsCut(t *testing.T) {
+	listing := nodeNamed("a")
+	listing.Status.VolumesInUse = []corev1.UniqueVolumeName{"v"}
+	for name, c := range map[string]struct {
+		objects []client.Object
+		want    bool
+	}{
+		"a pod":               {[]client.Object{nodeNamed("a"), podOn("default", "data")}, false},
+		"its kubelet's list":  {[]client.Object{listing}, true},
+		"nothing but the cut": {[]client.Object{nodeNamed("a")}, true},
+	} {
+		controller, _ := over(t, c.objects...)
+		n := on("a", forced)
+		n.Entry = &cutAway("a").Spec.Attachments[0]
+		free, _, err := controller.freeOfPods(t.Context(), &decision.Facts{Volume: "v",
+			Bound: []client.ObjectKey{{Namespace: "default", Name: "data"}}}, n)
+		if err != nil || free != c.want {
+			t.Errorf("%s: free %t, error %v; want %t", name, free, err, c.want)
+		}
+	}
+}
+
 func TestOtherEvidenceComesBeforeAccessThatIsCut(t *testing.T) {
 	nvs := entryIn(reported("a"), isThere, "1", "")
 	c, _ := over(t, nvs, readyNode("a"), attachedTo("va-1", "1"))
@@ -289,7 +332,7 @@ func TestAVolumeIsNotDeletedOnAFenceThatWasReadTooLongAgo(t *testing.T) {
 	va.Finalizers = []string{"driver", volumesv1alpha1.ForcedAwayFinalizer}
 	c, now := over(t, cutAway("a"), readyNode("a"), va)
 	net := &network{cuts: map[string]bool{"f": true}}
-	net.before = func() { now.SetTime(now.Now().Add(2 * freshness)) }
+	net.before = func() { now.SetTime(now.Now().Add(2 * cutFreshness)) }
 	liftsOf(c, net)
 	for _, replaces := range []bool{false, true} {
 		f, n := factsOf(t, c)

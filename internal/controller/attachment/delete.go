@@ -49,12 +49,9 @@ func (c *Controller) deleteAttachment(
 		// What evidence there is may have changed; the rest of what a delete asks for never does.
 		return c.readNow(ctx, f, n)
 	}
-	asked := c.Clock.Now()
-	if err := c.noteLift(ctx, f, n); err != nil {
+	asked, err := c.noteLift(ctx, f, n)
+	if err != nil {
 		return err
-	}
-	if c.Protocol.CutOf(n.State, n.Entry, f.CutsAccess) == nil {
-		asked = time.Time{}
 	}
 	if c.Protocol.MayDelete(n.State, a.Attachment) != handshake.GuardNameHeld {
 		return c.deleteReleased(ctx, f, n, a, asked)
@@ -82,7 +79,7 @@ func (c *Controller) deleteReleased(
 	switch {
 	case err != nil:
 		return err
-	case !free && a.Held:
+	case !free && a.Held && !n.RestsOnCut():
 		return c.patchAttachment(ctx, n, a, map[string]any{
 			"annotations": map[string]*string{volumesv1alpha1.HoldAnnotation: nil},
 		})
@@ -95,9 +92,13 @@ func (c *Controller) deleteReleased(
 	return c.sendDelete(ctx, n, a)
 }
 
+// cutFreshness is how old the reading of a fence may be when what rests on it is deleted. A reading lists all objects
+// of the source, for many volumes at a time.
+const cutFreshness = 5 * time.Second
+
 // outdated reports whether a fence was read too long ago, asked being when; zero where nothing rests on one.
 func (c *Controller) outdated(asked time.Time) bool {
-	return !asked.IsZero() && c.Clock.Since(asked) > freshness
+	return !asked.IsZero() && c.Clock.Since(asked) > cutFreshness
 }
 
 // mayDeleteForPods reports whether no pod has a use for the attachment, and since when that is known.

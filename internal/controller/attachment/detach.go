@@ -34,8 +34,9 @@ func (c *Controller) markDetaching(ctx context.Context, f *decision.Facts, s dec
 	err := c.writeDetaching(ctx, f, s.Node, uid, name, func(
 		ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState, state handshake.Node,
 	) (*volumesv1alpha1.DetachEvidence, error) {
-		if decision.MarkedDetaching(state, uid) && state.Entry.Forced &&
-			c.Protocol.CutHolds(state) == handshake.GuardNone {
+		forced := decision.MarkedDetaching(state, uid) && state.Entry.Forced
+		lifted := c.Protocol.CutHolds(state) != handshake.GuardNone
+		if forced && !lifted && !s.Node.RestsOnCut() {
 			return nil, nil
 		}
 		if declared := decision.DeclarationOf(state, uid); declared != nil && s.Evidence {
@@ -51,7 +52,7 @@ func (c *Controller) markDetaching(ctx context.Context, f *decision.Facts, s dec
 			return nil, nil
 		}
 		evidence, err := c.confirmEvidence(ctx, s.Node, nvs)
-		if evidence != nil || err != nil {
+		if evidence != nil || err != nil || forced && !lifted {
 			return evidence, err
 		}
 		return c.confirmCut(ctx, f, s.Node, nvs, state)

@@ -177,8 +177,14 @@ func (u *users) use(volume string, claim client.ObjectKey) bool {
 	if u.node == nil {
 		return false
 	}
-	if _, lists := listed(u.node)[corev1.UniqueVolumeName(volume)]; lists {
-		return true
+	_, lists := listed(u.node)[corev1.UniqueVolumeName(volume)]
+	return lists || u.name(volume, claim)
+}
+
+// name reports whether such pods name the claim.
+func (u *users) name(_ string, claim client.ObjectKey) bool {
+	if u.node == nil {
+		return false
 	}
 	key := index.NodeClaimKey(u.node.Name, claim.Namespace, claim.Name)
 	return slices.ContainsFunc(u.pods, func(p corev1.Pod) bool { return slices.Contains(index.PodNodeClaims(&p), key) })
@@ -194,6 +200,10 @@ func (c *Controller) freeOfPods(
 	if n.Pods || forced {
 		return forced, since, nil
 	}
+	uses := (*users).use
+	if n.RestsOnCut() { // what the kubelet lists is no news: it is silent, too
+		uses = (*users).name
+	}
 	claims := f.Bound
 	if len(claims) == 0 {
 		claims = []client.ObjectKey{{}} // No pod can name it, but the kubelet may list it.
@@ -206,7 +216,7 @@ func (c *Controller) freeOfPods(
 		if u.since.Before(since) {
 			since = u.since
 		}
-		if u.use(f.Volume, claim) {
+		if uses(u, f.Volume, claim) {
 			return false, since, nil
 		}
 	}

@@ -86,7 +86,7 @@ func (c *Controller) lockMayLeave(
 		return false, err
 	}
 	holder.Observe(nvs, f.Volume)
-	if err := c.noteLift(ctx, f, holder); err != nil { // it would be attached elsewhere in vain
+	if _, err := c.noteLift(ctx, f, holder); err != nil { // it would be attached elsewhere in vain
 		return false, err
 	}
 	va, err := c.readAttachments(ctx, f, holder)

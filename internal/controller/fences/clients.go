@@ -11,7 +11,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/sets"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/hawser-io/hawser/internal/fencing"
@@ -24,12 +23,9 @@ type reported struct {
 	unclear bool
 }
 
-func reportedIn(ctx context.Context, s *fencing.Source, object *unstructured.Unstructured) reported {
+func reportedIn(ctx context.Context, s *fencing.Source, object *unstructured.Unstructured) (reported, error) {
 	of, err := s.Client(ctx, object)
-	if err != nil {
-		ctrl.LoggerFrom(ctx).WithName("fences").Error(err, "what a driver reports of a node is not known", "source", s.Name)
-	}
-	return reported{of: of, unclear: err != nil}
+	return reported{of: of, unclear: err != nil}, err
 }
 
 // ofAll reports whether it may be about any node.

@@ -30,7 +30,12 @@ func clientEvaluator(ctx context.Context, s *fencing.Source) cache.TransformFunc
 		if !ok {
 			return o, nil
 		}
-		return &evaluated{ObjectMeta: metaOf(object), client: reportedIn(ctx, s, object)}, nil
+		of, err := reportedIn(ctx, s, object)
+		if err != nil {
+			ctrl.Log.WithName("fences").Info("what a driver reports of a node is not known", "source", s.Name,
+				"why", err.Error())
+		}
+		return &evaluated{ObjectMeta: metaOf(object), client: of}, nil
 	}
 }
 

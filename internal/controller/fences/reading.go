@@ -45,7 +45,7 @@ func (w *Watcher) readSource(ctx context.Context, s *fencing.Source) (*reading, 
 		return nil, err
 	}
 	for i := range objects {
-		of := reportedIn(ctx, s, &objects[i])
+		of, _ := reportedIn(ctx, s, &objects[i]) // the watch logs what is not clear, once
 		r.clients.set(client.ObjectKeyFromObject(&objects[i]), &of)
 	}
 	if objects, err = w.list(ctx, s, s.Resource()); err != nil {

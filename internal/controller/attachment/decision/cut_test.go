@@ -8,6 +8,9 @@ package decision
 import (
 	"strings"
 	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/handshake"
@@ -46,11 +49,48 @@ func TestAccessThatIsCutIsNoOrderToDetach(t *testing.T) {
 // TestALiftedCutEndsByProofThatTheMachineIsOff, and by a new fence.
 func TestALiftedCutEndsByProofThatTheMachineIsOff(t *testing.T) {
 	checkDecisions(t, []decision{
+		{"it is declared released", Facts{Nodes: []*Node{on("a", entry(handshake.Detaching, "1"), forced, cutAway, pods,
+			inUse("1"), va("1", "held", "attached", "name"), declared("1"))}}, "MarkDetaching a 1 on evidence"},
+		{"pods took it up, and the machine is off", Facts{Nodes: []*Node{on("a", entry(handshake.Detaching, "1"), forced,
+			cutAway, pods, inUse("1"), va("1", "held", "attached", "name"), tainted)}}, "MarkDetaching a 1 on evidence"},
+		{"the cut holds, and the machine is off", Facts{Nodes: []*Node{on("a", entry(handshake.Detaching, "1"), forced,
+			cutAway, inUse("1"), va("1", "held", "attached", "name"), tainted)}}, "Delete a 1"},
 		{"the machine is off by now", Facts{Nodes: []*Node{on("a", entry(handshake.Detaching, "1"), forced, lifted,
 			inUse("1"), va("1", "held", "attached", "name"), tainted)}}, "MarkDetaching a 1 on evidence"},
 		{"its access is cut again", Facts{Nodes: []*Node{on("a", entry(handshake.Detaching, "1"), forced, lifted,
 			inUse("1"), va("1", "held", "attached", "name"), cutOff)}}, "MarkDetaching a 1 on evidence"},
 	})
+}
+
+// TestWhatALiftedCutWaitsForIsLookedAtAgain, as time brings evidence too.
+func TestWhatALiftedCutWaitsForIsLookedAtAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Node)
+		want   time.Duration
+	}{
+		"it was lifted":         {together(cutAway, lifted), time.Minute},
+		"pods took it up":       {together(cutAway, pods), time.Minute},
+		"the cut holds":         {cutAway, 0},
+		"a machine that is off": {func(*Node) {}, 0},
+	} {
+		n := on("a", entry(handshake.Detaching, "1"), forced, inUse("1"), va("1", "held", "attached", "name"), c.change)
+		n.EvidenceDue = time.Minute
+		if got := EvidenceDue(&Facts{Nodes: []*Node{n}}, handshake.Protocol{}, n); got != c.want {
+			t.Errorf("%s: looked at again in %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+// TestWhatIsKnownOfADetachStaysWithItsEvidence where it comes to rest on another one.
+func TestWhatIsKnownOfADetachStaysWithItsEvidence(t *testing.T) {
+	n := on("a", cutAway)
+	n.Entry.AttachmentUID, n.Entry.State, n.Entry.DetachedTime = "1", volumesv1alpha1.AttachmentDetaching, &metav1.Time{}
+	n.Entry.Protocol.UnlistedBootID = "boot-1"
+	off := volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceOutOfServiceTaint}
+	e := DetachingEntry(&Facts{}, n.Entry, "1", "", off)
+	if e.DetachedTime == nil || e.Protocol.UnlistedBootID != "boot-1" || e.Evidence.Type != off.Type {
+		t.Errorf("entry %+v, want the other evidence alone", e)
+	}
 }
 
 // TestWhatIsForcedAwayFromALiveMachineKeepsItsIntentUntilTheAgentReports: deleted means released.

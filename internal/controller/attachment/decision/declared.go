@@ -49,12 +49,13 @@ func declaredAway(f *Facts, p handshake.Protocol, n *Node) []Step {
 }
 
 // restOnEvidence lets a detach that rests on the agent's release rest on a declaration instead and, where it waits
-// for the agent to check its node once more, on evidence. One that rests on a cut that was lifted comes to rest on what
-// proves more, or on another cut.
+// for the agent to check its node once more, on evidence. One that rests on a cut comes to rest on what proves more if
+// the cut was lifted, or if pods took the volume up; if it was lifted, also on another cut.
 func restOnEvidence(f *Facts, p handshake.Protocol, n *Node) []Step {
 	uid := n.Detaching()
 	a := n.AttachmentOf(uid)
-	if p.CutHolds(n.State) != handshake.GuardNone && n.Evidence != nil {
+	more := n.declared(uid) || n.Evidence != nil && !CutsAccess(n.Evidence)
+	if n.awaitsMore(p) && (more || n.Evidence != nil && p.CutHolds(n.State) != handshake.GuardNone) {
 		return []Step{{Act: MarkDetaching, Node: n, Attachment: a, Evidence: true}}
 	}
 	if n.State.Entry.Forced || a == nil || a.Terminating {
@@ -65,6 +66,11 @@ func restOnEvidence(f *Facts, p handshake.Protocol, n *Node) []Step {
 		return nil
 	}
 	return []Step{{Act: MarkDetaching, Node: n, Attachment: a, Evidence: true}}
+}
+
+// awaitsMore: the entry rests on a cut, which was lifted, or which shows nothing of the pods that took the volume up.
+func (n *Node) awaitsMore(p handshake.Protocol) bool {
+	return p.CutHolds(n.State) != handshake.GuardNone || n.RestsOnCut() && n.Pods && n.AttachmentOf(n.Detaching()) != nil
 }
 
 // awaitsLook: the entry is Detaching, and its attachment is deleted only after the agent has checked its node again.

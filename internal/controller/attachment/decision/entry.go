@@ -115,7 +115,9 @@ func DetachingEntry(
 		e = *old.DeepCopy()
 	}
 	evidence.Message = status.Shorten(evidence.Message, volumesv1alpha1.MaxMessageLength)
-	e.State, e.Evidence, e.DetachedTime = volumesv1alpha1.AttachmentDetaching, &evidence, nil
-	e.Protocol = volumesv1alpha1.AttachmentProtocol{}
+	again := e.State == volumesv1alpha1.AttachmentDetaching && CutsAccess(e.Evidence) // what is known of it stays
+	if e.State, e.Evidence = volumesv1alpha1.AttachmentDetaching, &evidence; !again {
+		e.DetachedTime, e.Protocol = nil, volumesv1alpha1.AttachmentProtocol{}
+	}
 	return e
 }

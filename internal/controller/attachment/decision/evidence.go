@@ -88,7 +88,7 @@ func (f *Facts) usedElsewhere(n *Node) *Node {
 // waits for it.
 func EvidenceDue(f *Facts, p handshake.Protocol, n *Node) time.Duration {
 	if n.State.Entry.State == handshake.Detaching {
-		if n.Evidence == nil && awaitsLook(f.Replace, p, n) {
+		if n.Evidence == nil && (awaitsLook(f.Replace, p, n) || n.awaitsMore(p)) {
 			return n.EvidenceDue
 		}
 		return 0
