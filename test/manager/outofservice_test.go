@@ -89,13 +89,9 @@ func TestAFencedNodeIsOutOfServiceUntilItsAgentHasReportedThatNothingIsLeft(t *t
 	}
 }
 
-// TestAFencedNodeStaysOutOfServiceWhileSomethingOfTheOldMountIsLeft: the agent is back and reports, and what was forced
-// away is still mounted.
-func TestAFencedNodeStaysOutOfServiceWhileSomethingOfTheOldMountIsLeft(t *testing.T) {
-	w := newWorld(t)
-	c := newStepClock()
-	_, stop := w.manage(t, managerOptions{clock: c, fenceSources: powerStates(t), manageTaint: true})
-	defer stop()
+// fencedAway forces volume data away from node dead, which the manager has put out of service on a fence.
+func (w *world) fencedAway(t *testing.T, c *stepClock) {
+	t.Helper()
 	a, intent := w.used(t, "dead")
 	w.notReady(t, "dead")
 	a.stop()
@@ -106,6 +102,16 @@ func TestAFencedNodeStaysOutOfServiceWhileSomethingOfTheOldMountIsLeft(t *testin
 	until(t, w, attachmentOf("data", "dead"), "the volume is forced away", func(va *storagev1.VolumeAttachment) bool {
 		return !exists(va) || va.DeletionTimestamp != nil
 	})
+}
+
+// TestAFencedNodeStaysOutOfServiceWhileSomethingOfTheOldMountIsLeft: the agent is back and reports, and what was forced
+// away is still mounted.
+func TestAFencedNodeStaysOutOfServiceWhileSomethingOfTheOldMountIsLeft(t *testing.T) {
+	w := newWorld(t)
+	c := newStepClock()
+	_, stop := w.manage(t, managerOptions{clock: c, fenceSources: powerStates(t), manageTaint: true})
+	defer stop()
+	w.fencedAway(t, c)
 	w.fences(t, "dead", "on")
 	state := stateOf("dead")
 	w.changeStatus(t, state, func() { // what the agent reports that finds the old mount
@@ -150,16 +156,7 @@ func TestTheTaintThatTheManagerHasSetIsRemovedWithoutTheOptionToo(t *testing.T) 
 	w := newWorld(t)
 	c := newStepClock()
 	_, stop := w.manage(t, managerOptions{clock: c, fenceSources: powerStates(t), manageTaint: true})
-	a, intent := w.used(t, "dead")
-	w.notReady(t, "dead")
-	a.stop()
-	w.fences(t, "dead", "off")
-	w.fallsSilent(t, c, a)
-	until(t, w, nodeNamed("dead"), "the manager sets the taint", setByHawser)
-	w.delete(t, intent)
-	until(t, w, attachmentOf("data", "dead"), "the volume is forced away", func(va *storagev1.VolumeAttachment) bool {
-		return !exists(va) || va.DeletionTimestamp != nil
-	})
+	w.fencedAway(t, c)
 	stop()
 
 	_, stop = w.manage(t, managerOptions{clock: c, fenceSources: powerStates(t)})

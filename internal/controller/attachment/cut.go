@@ -34,7 +34,7 @@ func (c *Controller) gatherCut(
 	if err := c.Client.Get(ctx, client.ObjectKey{Name: n.Name}, node); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	cutting := c.cutting(ctx, f, n.State, node, nvs)
+	cutting := c.cutting(ctx, f, n.State, n.Entry, node, nvs)
 	switch silence := c.Tracker.Silence(n.Name); {
 	case len(cutting) == 0:
 	case silence >= 0:
@@ -55,7 +55,7 @@ func (c *Controller) confirmCut(
 	if err := c.Client.Get(ctx, client.ObjectKey{Name: n.Name}, node); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
-	cutting := c.cutting(ctx, f, state, node, nvs)
+	cutting := c.cutting(ctx, f, state, handshake.AttachmentOf(nvs, f.Volume), node, nvs)
 	if len(cutting) == 0 || c.Tracker.Silence(n.Name) < 0 {
 		return nil, nil
 	}
@@ -77,19 +77,19 @@ func (c *Controller) confirmCut(
 	return nil, nil
 }
 
-// cutting are the fences that may count, given the volume's part of nvs.
-func (c *Controller) cutting(ctx context.Context, f *decision.Facts, state handshake.Node, node *corev1.Node,
-	nvs *volumesv1alpha1.NodeVolumeState) []volumesv1alpha1.FenceReference {
+// cutting are the fences that may count, given the volume's part of the node's state, which may be newer than nvs. One
+// that was seen to be lifted does not, whatever it shows later: storage may have been opened.
+func (c *Controller) cutting(ctx context.Context, f *decision.Facts, state handshake.Node,
+	entry *volumesv1alpha1.NodeAttachment, node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState,
+) []volumesv1alpha1.FenceReference {
 	if nvs == nil || c.Protocol.MayRelyOnCut(state) != handshake.GuardNone {
 		return nil
 	}
 	cutting := c.Fences.Cutting(ctx, node, nvs, volumeIn(f, nvs))
-	if state.Entry.Lifted {
-		// One that was seen to be lifted proves nothing any more, whatever it shows later: storage may have been opened.
-		lifted := handshake.AttachmentOf(nvs, f.Volume).Evidence.Fence
-		cutting = slices.DeleteFunc(cutting, func(r volumesv1alpha1.FenceReference) bool { return r == *lifted })
+	if !state.Entry.Lifted {
+		return cutting
 	}
-	return cutting
+	return slices.DeleteFunc(cutting, func(r volumesv1alpha1.FenceReference) bool { return r == *entry.Evidence.Fence })
 }
 
 // volumeIn is the volume as nvs has it.
@@ -116,20 +116,31 @@ func (c *Controller) noteLift(ctx context.Context, f *decision.Facts, n *decisio
 	if c.Protocol.CutOf(n.State, n.Entry, f.CutsAccess) == nil {
 		return time.Time{}, nil
 	}
-	nvs, err := c.readState(ctx, n.Name)
-	if err != nil {
-		return time.Time{}, err
-	}
 	asked = c.Clock.Now()
-	lifted, err := c.Lifts.Lifted(ctx, nvs, f.Volume)
-	if lifted && err == nil {
-		nvs, err = c.Lifts.Note(ctx, n.Name, f.Volume)
+	lifted, err := c.readLift(ctx, f, n)
+	if err != nil || !lifted {
+		return asked, err
 	}
+	nvs, err := c.Lifts.Note(ctx, n.Name, f.Volume)
 	if err != nil {
-		return asked, fmt.Errorf("reading a fence once more: %w", err)
+		return asked, fmt.Errorf("noting that a fence was lifted: %w", err)
 	}
 	n.Observe(nvs, f.Volume)
 	return asked, nil
+}
+
+// readLift reads the node's state, and then whether the fence was lifted that alone keeps the volume from the node.
+func (c *Controller) readLift(ctx context.Context, f *decision.Facts, n *decision.Node) (bool, error) {
+	nvs, err := c.readState(ctx, n.Name)
+	if err != nil {
+		return false, err
+	}
+	n.Observe(nvs, f.Volume)
+	lifted, err := c.Lifts.Lifted(ctx, nvs, f.Volume)
+	if err != nil {
+		return false, fmt.Errorf("reading a fence once more: %w", err)
+	}
+	return lifted, nil
 }
 
 // liftedElsewhere is another node from which the volume was forced away on a cut that was lifted, before its agent has
@@ -147,19 +158,11 @@ func (c *Controller) liftedElsewhere(
 		if m.TakeOver(&states.Items[i], f.Volume); name == n.Name || !m.RestsOnCut() {
 			continue
 		}
-		nvs, err := c.readState(ctx, name)
+		lifted, err := c.readLift(ctx, f, m)
 		if err != nil {
 			return nil, err
 		}
-		m.Observe(nvs, f.Volume)
-		if c.Protocol.CutHolds(m.State) != handshake.GuardNone {
-			return m, nil
-		}
-		lifted, err := c.Lifts.Lifted(ctx, nvs, f.Volume)
-		if err != nil {
-			return nil, fmt.Errorf("reading a fence once more: %w", err)
-		}
-		if lifted {
+		if lifted || c.Protocol.CutHolds(m.State) != handshake.GuardNone {
 			return m, nil
 		}
 	}

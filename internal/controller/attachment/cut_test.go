@@ -45,12 +45,17 @@ func (w *network) Cuts(_ context.Context, ref volumesv1alpha1.FenceReference, _ 
 	return w.cuts[ref.Name], w.err
 }
 
-func (w *network) StillCuts(_ context.Context, ref volumesv1alpha1.FenceReference, _ string, _ fencing.Volume,
-) (bool, error) {
+func (w *network) Lifted(_ context.Context, _ string, kept []fences.Kept) ([]string, error) {
 	if w.before != nil {
 		w.before()
 	}
-	return w.cuts[ref.Name], w.err
+	causes := make([]string, len(kept))
+	for i, k := range kept {
+		if !w.cuts[k.By.Name] {
+			causes[i] = "was lifted"
+		}
+	}
+	return causes, w.err
 }
 
 func cutBy(name string) volumesv1alpha1.FenceReference {
@@ -120,6 +125,22 @@ func TestAFenceThatWasLiftedDoesNotCountAgain(t *testing.T) {
 		if err != nil || (evidence != nil) != want {
 			t.Errorf("fence %s, read live: evidence %+v, error %v; want it: %t", fence, evidence, err, want)
 		}
+	}
+}
+
+// TestACacheThatLagsBehindALiftIsNoFault: the fence is still known only to the newest state.
+func TestACacheThatLagsBehindALiftIsNoFault(t *testing.T) {
+	newest := cutAway("a")
+	newest.Spec.Attachments[0].Evidence.Unprotected = true
+	cached := usedIn(entryIn(reported("a"), isThere, "1", ""), "1")
+	c, now := over(t, cached, readyNode("a"), attachedTo("va-1", "1"))
+	c.Tracker.Silence("a")
+	now.SetTime(now.Now().Add(liveness.DefaultDuration))
+	c.Fences = &network{known: []volumesv1alpha1.FenceReference{cutBy("f")}}
+	f, n := factsOf(t, c)
+	n.TakeOver(newest, "v")
+	if err := c.gatherCut(t.Context(), f, n, cached); err != nil || n.Evidence != nil {
+		t.Errorf("evidence %+v, error %v; want none, for fence f was lifted", n.Evidence, err)
 	}
 }
 

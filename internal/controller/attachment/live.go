@@ -178,11 +178,11 @@ func (u *users) use(volume string, claim client.ObjectKey) bool {
 		return false
 	}
 	_, lists := listed(u.node)[corev1.UniqueVolumeName(volume)]
-	return lists || u.name(volume, claim)
+	return lists || u.name(claim)
 }
 
 // name reports whether such pods name the claim.
-func (u *users) name(_ string, claim client.ObjectKey) bool {
+func (u *users) name(claim client.ObjectKey) bool {
 	if u.node == nil {
 		return false
 	}
@@ -200,10 +200,6 @@ func (c *Controller) freeOfPods(
 	if n.Pods || forced {
 		return forced, since, nil
 	}
-	uses := (*users).use
-	if n.RestsOnCut() { // what the kubelet lists is no news: it is silent, too
-		uses = (*users).name
-	}
 	claims := f.Bound
 	if len(claims) == 0 {
 		claims = []client.ObjectKey{{}} // No pod can name it, but the kubelet may list it.
@@ -216,7 +212,8 @@ func (c *Controller) freeOfPods(
 		if u.since.Before(since) {
 			since = u.since
 		}
-		if uses(u, f.Volume, claim) {
+		// Where access is cut, what the kubelet lists is no news: it is silent, too.
+		if u.name(claim) || !n.RestsOnCut() && u.use(f.Volume, claim) {
 			return false, since, nil
 		}
 	}

@@ -8,7 +8,6 @@ package fences
 import (
 	"context"
 	"errors"
-	"fmt"
 	"reflect"
 	"slices"
 
@@ -182,35 +181,16 @@ func (w *Watcher) Cuts(ctx context.Context, ref volumesv1alpha1.FenceReference, 
 	if node == nil || nvs == nil || machine.Registered(node, nvs) != machine.Same {
 		return false, nil
 	}
-	cause, err := w.cutsLive(ctx, ref, node.Name, v, false)
-	return cause == "" && err == nil, err
-}
-
-// StillCuts reports whether a fence on which the volume was detached still keeps it from what is left on the node, read
-// live. If it does not, the error is a LiftedError. A fence that cannot be evaluated does not. What is not clear of the
-// node's addresses lifts nothing: they were known when the volume was detached.
-func (w *Watcher) StillCuts(ctx context.Context, ref volumesv1alpha1.FenceReference, node string, v fencing.Volume,
-) (bool, error) {
-	cause, err := w.cutsLive(ctx, ref, node, v, true)
-	if err == nil && cause != "" {
-		err = &LiftedError{Cause: cause}
-	}
-	return err == nil, err
-}
-
-// cutsLive returns why the fence does not cut the node off; empty if it does.
-func (w *Watcher) cutsLive(ctx context.Context, ref volumesv1alpha1.FenceReference, node string, v fencing.Volume,
-	decided bool) (string, error) {
 	s := w.source(ref)
 	if s == nil || s.Proves != volumesv1alpha1.FenceAccessCut {
-		return causeUnconfigured, nil
+		return false, nil
 	}
 	r, err := w.readSource(ctx, s)
 	if err != nil {
-		return "", err
+		return false, err
 	}
-	cause := r.cause(ctx, ref, node, v, decided)
-	return cause, ctx.Err() // an evaluation that ended with the context shows nothing
+	cuts := r.cause(ctx, ref, node.Name, v, false) == ""
+	return cuts, ctx.Err() // an evaluation that ended with the context shows nothing
 }
 
 // Kept is a volume that was detached from a node on a fence, which alone keeps it from what is left there.
@@ -219,8 +199,10 @@ type Kept struct {
 	Volume fencing.Volume
 }
 
-// Lifted is StillCuts for several volumes of a node: each source is read once. It returns the cause of each lift, empty
-// of what is still kept, and of what is not known, because its source could not be read.
+// Lifted reads live, each source once, which fences do not keep volumes any more from what is left on the node. It
+// returns the cause of each lift, empty of what is still kept, and of what is not known, because its source could not
+// be read. A fence that cannot be evaluated is lifted. What is not clear of the node's addresses lifts nothing: they
+// were known when the volume was detached.
 func (w *Watcher) Lifted(ctx context.Context, node string, kept []Kept) ([]string, error) {
 	causes, readings, failures := make([]string, len(kept)), map[*fencing.Source]*reading{}, []error(nil)
 	for i, k := range kept {
@@ -246,9 +228,3 @@ func (w *Watcher) Lifted(ctx context.Context, node string, kept []Kept) ([]strin
 	}
 	return causes, errors.Join(failures...)
 }
-
-// LiftedError is why a fence does not keep a volume from a node any more.
-type LiftedError struct{ Cause string }
-
-// Error continues a sentence that begins with the fence.
-func (e *LiftedError) Error() string { return fmt.Sprintf("the fence %s", e.Cause) }

@@ -219,15 +219,9 @@ func expectCut(t *testing.T, w *Watcher, node *corev1.Node, v fencing.Volume, wa
 	expectLifted(t, w, cutRef, v, lifted)
 }
 
-// expectLifted for this cause, whether it is asked alone or with others; empty if it is not.
+// expectLifted for this cause; empty if it is not.
 func expectLifted(t *testing.T, w *Watcher, ref volumesv1alpha1.FenceReference, v fencing.Volume, want string) {
 	t.Helper()
-	still, err := w.StillCuts(t.Context(), ref, "n", v)
-	var why *LiftedError
-	if errors.As(err, &why) == (want == "") || still != (want == "") || why == nil && err != nil ||
-		why != nil && why.Cause != want {
-		t.Errorf("it still cuts: %t, error %v; want %q", still, err, want)
-	}
 	if causes, err := w.Lifted(t.Context(), "n", []Kept{{By: ref, Volume: v}}); err != nil ||
 		!slices.Equal(causes, []string{want}) {
 		t.Errorf("causes of the lifts: %q, error %v; want %q", causes, err, want)
@@ -297,9 +291,6 @@ func TestWhatCannotBeReadOfAFenceThatCutsIsAnError(t *testing.T) {
 			if got, err := w.Cuts(t.Context(), cutRef, nodeOn(hardware), stateOn(hardware), v); got || !errors.Is(err, down) {
 				t.Errorf("it cuts: %t, error %v; want the error", got, err)
 			}
-			if got, err := w.StillCuts(t.Context(), cutRef, "n", v); got || !errors.Is(err, down) {
-				t.Errorf("it still cuts: %t, error %v; want the error", got, err)
-			}
 			// What can be read is not kept waiting.
 			unconfigured := cutRef
 			unconfigured.Source = "another"
@@ -325,9 +316,6 @@ func TestAReadThatEndsWithItsContextShowsNoLift(t *testing.T) {
 	})
 	w := &Watcher{Sources: []*fencing.Source{cutSource(t)}, Client: api}
 	v := fencing.Volume{Driver: "e"}
-	if got, err := w.StillCuts(ctx, cutRef, "n", v); got || !errors.Is(err, context.Canceled) {
-		t.Errorf("it still cuts: %t, error %v; want that the context has ended", got, err)
-	}
 	if got, err := w.Lifted(ctx, "n", []Kept{{cutRef, v}}); got != nil || !errors.Is(err, context.Canceled) {
 		t.Errorf("causes of the lifts: %q, error %v; want that the context has ended", got, err)
 	}
@@ -339,10 +327,6 @@ func TestTheFencesAreReadAfterWhatIsReported(t *testing.T) {
 	for name, read := range map[string]func(*Watcher) error{
 		"before a detach": func(w *Watcher) error {
 			_, err := w.Cuts(t.Context(), cutRef, nodeOn(hardware), stateOn(hardware), v)
-			return err
-		},
-		"after it": func(w *Watcher) error {
-			_, err := w.StillCuts(t.Context(), cutRef, "n", v)
 			return err
 		},
 		"of all volumes of a node": func(w *Watcher) error {

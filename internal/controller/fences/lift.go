@@ -32,9 +32,7 @@ const EventLifted = "FenceLifted"
 // left. It writes that into the evidence, sends an event, and counts it.
 type Lifts struct {
 	Fences interface {
-		// StillCuts reads the fence live. If it does not, the error may be a LiftedError.
-		StillCuts(ctx context.Context, ref volumesv1alpha1.FenceReference, node string, v fencing.Volume) (bool, error)
-		// Lifted is StillCuts for several volumes of a node, with the cause of each lift.
+		// Lifted reads the fences live, and returns the cause of each lift.
 		Lifted(ctx context.Context, node string, kept []Kept) ([]string, error)
 	}
 	// Client reads from the cache.
@@ -80,17 +78,11 @@ func (l *Lifts) lifted(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState
 		return nil, err
 	}
 	entry := handshake.AttachmentOf(nvs, volume)
-	found := &lift{attachment: entry.AttachmentUID, by: *ref, cause: causeLifted}
-	holds, err := l.Fences.StillCuts(ctx, *ref, nvs.Name, VolumeOf(entry))
-	var cause *LiftedError
-	switch {
-	case errors.As(err, &cause):
-		found.cause = cause.Cause
-		return found, nil
-	case holds || err != nil:
+	causes, err := l.Fences.Lifted(ctx, nvs.Name, []Kept{{By: *ref, Volume: VolumeOf(entry)}})
+	if err != nil || causes[0] == "" {
 		return nil, err
 	}
-	return found, nil
+	return &lift{attachment: entry.AttachmentUID, by: *ref, cause: causes[0]}, nil
 }
 
 // keeps is the fence that alone keeps the volume from the node; nil where there is none.

@@ -115,9 +115,9 @@ func DetachingEntry(
 		e = *old.DeepCopy()
 	}
 	evidence.Message = status.Shorten(evidence.Message, volumesv1alpha1.MaxMessageLength)
-	again := e.State == volumesv1alpha1.AttachmentDetaching && CutsAccess(e.Evidence) // what is known of it stays
-	if e.State, e.Evidence = volumesv1alpha1.AttachmentDetaching, &evidence; !again {
+	if !CutsAccess(e.Evidence) { // what is known of a detach stays where it comes to rest on other evidence
 		e.DetachedTime, e.Protocol = nil, volumesv1alpha1.AttachmentProtocol{}
 	}
+	e.State, e.Evidence = volumesv1alpha1.AttachmentDetaching, &evidence
 	return e
 }
