@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/debug"
 
 	uberzap "go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -23,10 +24,17 @@ import (
 
 // ballast in bytes counts for the garbage collector, but is never touched, so it uses no memory. Without it the heap is
 // small, and each burst of volumes would cause many collections.
-const ballast = 32 << 20
+const ballast = 48 << 20
+
+// garbage is by how many percent the heap grows before a collection, unless the variable GOGC says so. Go's default
+// doubles what many volumes take, and collects less than half as often.
+const garbage = 40
 
 func main() {
 	kept := make([]byte, ballast)
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(garbage)
+	}
 	var o options
 	// --kubeconfig is controller-runtime's own flag.
 	o.addFlags(flag.CommandLine)

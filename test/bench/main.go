@@ -6,7 +6,8 @@ SPDX-License-Identifier: Apache-2.0
 // Command bench measures Hawser. Part attach measures attach and detach of many volumes on many nodes. It
 // compares Hawser with upstream's controller and the API server's limits. Part node measures one node with real
 // mounts. Part pods measures how long pods wait for their volumes, on real kubelets. Part doctor measures `kubectl
-// hawser doctor`.
+// hawser doctor`. Part fleet measures the manager beside thousands of nodes. Part writes measures what
+// one write of a custom resource costs the API server.
 package main
 
 import (
@@ -23,8 +24,10 @@ import (
 	"github.com/hawser-io/hawser/test/bench/attach"
 	"github.com/hawser-io/hawser/test/bench/attach/bare"
 	"github.com/hawser-io/hawser/test/bench/doctor"
+	"github.com/hawser-io/hawser/test/bench/fleet"
 	"github.com/hawser-io/hawser/test/bench/node"
 	"github.com/hawser-io/hawser/test/bench/pods"
+	"github.com/hawser-io/hawser/test/bench/writes"
 )
 
 func main() { os.Exit(status()) }
@@ -42,8 +45,9 @@ func status() int {
 
 func run(ctx context.Context) error {
 	mass, single, ofPods := attach.Options{Out: os.Stdout}, node.Options{Out: os.Stdout}, pods.Options{Out: os.Stdout}
-	large := doctor.Options{Out: os.Stdout}
-	part := flag.String("part", "attach", "part to measure: attach, node, pods or doctor; bare-intents and bare-pods are "+
+	large, whole := doctor.Options{Out: os.Stdout}, fleet.Options{Out: os.Stdout}
+	one := writes.Options{Out: os.Stdout}
+	part := flag.String("part", "attach", "part to measure: attach, node, pods, doctor, fleet or writes; bare-intents and bare-pods are "+
 		"used by part attach, for its bare clients")
 	stage := flag.String("stage", "", "bare-intents, bare-pods: file that lists the volumes")
 	dir := flag.String("dir", "/tmp/hawser-bench", "directory of the cluster; must not exist")
@@ -51,9 +55,11 @@ func run(ctx context.Context) error {
 	single.AddFlags(flag.CommandLine)
 	ofPods.AddFlags(flag.CommandLine)
 	large.AddFlags(flag.CommandLine)
+	whole.AddFlags(flag.CommandLine)
+	one.AddFlags(flag.CommandLine)
 	flag.Parse()
 	ctrl.SetLogger(klog.Background())
-	mass.Dir, single.Dir, ofPods.Dir, large.Dir = *dir, *dir, *dir, *dir
+	mass.Dir, single.Dir, ofPods.Dir, large.Dir, whole.Dir, one.Dir = *dir, *dir, *dir, *dir, *dir, *dir
 	switch *part {
 	case "attach":
 		return attach.Run(ctx, mass)
@@ -63,12 +69,16 @@ func run(ctx context.Context) error {
 		return pods.Run(ctx, ofPods)
 	case "doctor":
 		return doctor.Run(ctx, large)
+	case "fleet":
+		return fleet.Run(ctx, whole)
+	case "writes":
+		return writes.Run(ctx, one)
 	case "bare-intents":
 		return serve(ctx, *stage, (*bare.Client).Intents)
 	case "bare-pods":
 		return serve(ctx, *stage, (*bare.Client).Pods)
 	}
-	return fmt.Errorf("unknown part %q; the parts are attach, node, pods and doctor", *part)
+	return fmt.Errorf("unknown part %q; the parts are attach, node, pods, doctor, fleet and writes", *part)
 }
 
 func serve(ctx context.Context, stage string, how bare.Serve) error {

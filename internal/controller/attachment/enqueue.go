@@ -33,10 +33,40 @@ type wake func(ctx context.Context, before, after client.Object, q queue)
 
 func (w wake) handler() handler.EventHandler {
 	return handler.Funcs{
-		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { w(ctx, nil, e.Object, q) },
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
+			if e.IsInInitialList {
+				q = ofInitial(e.Object, q)
+			}
+			w(ctx, nil, e.Object, q)
+		},
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) { w(ctx, e.ObjectOld, e.ObjectNew, q) },
 		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { w(ctx, e.Object, nil, q) },
 	}
+}
+
+// ofInitial is the queue for an object that was there before this process. All are looked at once, which takes long
+// where there are many. Those of which something is under way come first.
+func ofInitial(o client.Object, q queue) queue {
+	later, ok := q.(interface {
+		Later() queue
+	})
+	if !ok {
+		return q
+	}
+	switch o := o.(type) {
+	case *volumesv1alpha1.VolumeAttachmentIntent:
+		if !o.DeletionTimestamp.IsZero() ||
+			!meta.IsStatusConditionTrue(o.Status.Conditions, volumesv1alpha1.ConditionAttached) {
+			return q
+		}
+	case *volumesv1alpha1.NodeVolumeState:
+		for i := range o.Spec.Attachments {
+			if e := &o.Spec.Attachments[i]; e.State != volumesv1alpha1.AttachmentAttached {
+				q.Add(reconcile.Request{NamespacedName: client.ObjectKey{Name: e.VolumeName}})
+			}
+		}
+	}
+	return later.Later()
 }
 
 // enqueue a volume, if it has a name.
@@ -126,9 +156,9 @@ func (c *Controller) addAttachmentVolume(ctx context.Context, va *storagev1.Volu
 	if said != "" {
 		return
 	}
-	// The PersistentVolume is gone: the entries that name it know the volume.
+	// The PersistentVolume is gone: the entries that name it know the volume. That is rare, and no index is kept for it.
 	states := &volumesv1alpha1.NodeVolumeStateList{}
-	if err := c.Client.List(ctx, states, client.MatchingFields{index.PersistentVolume: name}); err != nil {
+	if err := c.Client.List(ctx, states); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "listing the nodes of a volume", "persistentVolume", name)
 		return
 	}

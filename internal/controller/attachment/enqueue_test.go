@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -155,5 +156,55 @@ func TestAnAgentThatBecomesReachableEnqueuesAttachmentsWithoutAnEntry(t *testing
 		[]string{volume.UniqueNameOf(ours), volume.UniqueNameOf(upstreams)}) {
 		t.Errorf("volumes that the agent of node a wakes in Replace: %v, want %s and %s", got, volume.UniqueNameOf(ours),
 			volume.UniqueNameOf(upstreams))
+	}
+}
+
+// lanes records what is added, and what is added for later with a star.
+type lanes struct {
+	queue
+	star  string
+	added *[]string
+}
+
+func (l lanes) Later() queue { return lanes{l.queue, "*", l.added} }
+
+func (l lanes) Add(req reconcile.Request) { *l.added = append(*l.added, req.Name+l.star) }
+
+func TestOfWhatWasThereBeforeTheManagerThatComesFirstWhereSomethingIsUnderWay(t *testing.T) {
+	intent := func(attached metav1.ConditionStatus, deleted bool) *volumesv1alpha1.VolumeAttachmentIntent {
+		i := &volumesv1alpha1.VolumeAttachmentIntent{}
+		i.Status.Conditions = []metav1.Condition{{Type: volumesv1alpha1.ConditionAttached, Status: attached}}
+		if deleted {
+			i.DeletionTimestamp = ptr.To(metav1.Now())
+		}
+		return i
+	}
+	state := &volumesv1alpha1.NodeVolumeState{}
+	state.Spec.Attachments = []volumesv1alpha1.NodeAttachment{
+		{VolumeName: "there", State: volumesv1alpha1.AttachmentAttached},
+		{VolumeName: "leaving", State: volumesv1alpha1.AttachmentDetaching},
+	}
+	for _, c := range []struct {
+		name    string
+		object  client.Object
+		initial bool
+		want    []string
+	}{
+		{"an intent that is attached", intent(metav1.ConditionTrue, false), true, []string{"v*"}},
+		{"one that is not", intent(metav1.ConditionFalse, false), true, []string{"v"}},
+		{"one that is deleted", intent(metav1.ConditionTrue, true), true, []string{"v"}},
+		{"one that comes later", intent(metav1.ConditionTrue, false), false, []string{"v"}},
+		{"a state with a volume that leaves", state, true, []string{"leaving", "v*"}},
+		{"an attachment", &storagev1.VolumeAttachment{}, true, []string{"v*"}},
+	} {
+		var added []string
+		w := wake(func(_ context.Context, _, _ client.Object, q queue) {
+			q.Add(reconcile.Request{NamespacedName: client.ObjectKey{Name: "v"}})
+		})
+		w.handler().Create(t.Context(), event.CreateEvent{Object: c.object, IsInInitialList: c.initial},
+			lanes{added: &added})
+		if !slices.Equal(added, c.want) {
+			t.Errorf("%s, in the initial list %t: adds %q, want %q (* is for later)", c.name, c.initial, added, c.want)
+		}
 	}
 }

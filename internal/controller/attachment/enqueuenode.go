@@ -69,6 +69,7 @@ func (c *Controller) stateChanged(ctx context.Context, before, after client.Obje
 	}
 	if after != nil {
 		is = after.(*volumesv1alpha1.NodeVolumeState)
+		c.Writer.Cached(is)
 	}
 	if after == nil {
 		c.unready.Forget(was.Name)

@@ -6,11 +6,13 @@ SPDX-License-Identifier: Apache-2.0
 package cached
 
 import (
+	"reflect"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -79,5 +81,35 @@ func expectTrimmed(t *testing.T, trim func(any) (any, error), object, want any) 
 	}
 	if !equality.Semantic.DeepEqual(got, want) {
 		t.Errorf("the cache keeps %+v, want %+v", got, want)
+	}
+}
+
+func TestVolumesAndClaimsOfOneSizeShareWhatSaysIt(t *testing.T) {
+	of := func(size string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}
+	}
+	claim, pv := &corev1.PersistentVolumeClaim{}, &corev1.PersistentVolume{}
+	claim.Spec.Resources.Requests, claim.Status.Capacity, pv.Spec.Capacity = of("2Gi"), of("1Gi"), of("1Gi")
+	keptClaim, err := trimClaim(claim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keptVolume, err := trimPersistentVolume(pv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	requests := keptClaim.(*corev1.PersistentVolumeClaim).Spec.Resources.Requests
+	capacity := keptClaim.(*corev1.PersistentVolumeClaim).Status.Capacity
+	ofVolume := keptVolume.(*corev1.PersistentVolume).Spec.Capacity
+	if reflect.ValueOf(capacity).Pointer() != reflect.ValueOf(ofVolume).Pointer() {
+		t.Error("a claim and a volume of one size keep a map each, want them to share one")
+	}
+	if !equality.Semantic.DeepEqual(requests, of("2Gi")) || !equality.Semantic.DeepEqual(capacity, of("1Gi")) {
+		t.Errorf("the claim requests %v and has %v, want 2Gi and 1Gi", requests, capacity)
+	}
+	both := of("1Gi")
+	both[corev1.ResourceCPU] = resource.MustParse("1")
+	if got := shared(both); !equality.Semantic.DeepEqual(got, both) {
+		t.Errorf("a list of two resources is kept as %v, want %v", got, both)
 	}
 }

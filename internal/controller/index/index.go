@@ -34,7 +34,7 @@ const (
 	// Node finds intents, pods that use volumes, VolumeAttachments and the ConfigMaps with claims of exclusive volumes
 	// by node name. Also the Roles and RoleBindings with which the node's agent reads Secrets.
 	Node = "hawser.node"
-	// PersistentVolume finds VolumeAttachments and NodeVolumeStates by PersistentVolume name.
+	// PersistentVolume finds VolumeAttachments by PersistentVolume name.
 	PersistentVolume = "hawser.persistentVolume"
 	// NodeClaim finds pods by "node/namespace/claimName".
 	NodeClaim = "hawser.nodeClaim"
@@ -68,7 +68,6 @@ func Register(ctx context.Context, indexer client.FieldIndexer) error {
 		{&volumesv1alpha1.VolumeAttachmentIntent{}, Set, intentSet},
 		{&volumesv1alpha1.NodeVolumeState{}, Volume, stateVolumes},
 		{&corev1.Node{}, Volume, nodeVolumes},
-		{&volumesv1alpha1.NodeVolumeState{}, PersistentVolume, statePersistentVolumes},
 		{&corev1.PersistentVolume{}, Volume, persistentVolumeVolume},
 		{&storagev1.VolumeAttachment{}, PersistentVolume, attachmentPersistentVolume},
 		{&storagev1.VolumeAttachment{}, Volume, attachmentVolume},
@@ -140,15 +139,6 @@ func nodeVolumes(o client.Object) []string {
 	keys := make([]string, len(attached))
 	for i := range attached {
 		keys[i] = string(attached[i].Name)
-	}
-	return keys
-}
-
-func statePersistentVolumes(o client.Object) []string {
-	nvs := o.(*volumesv1alpha1.NodeVolumeState)
-	keys := make([]string, 0, len(nvs.Spec.Attachments))
-	for i := range nvs.Spec.Attachments {
-		keys = append(keys, nvs.Spec.Attachments[i].PersistentVolumeName)
 	}
 	return keys
 }

@@ -22,6 +22,7 @@ const ahead = 16
 type Queue struct {
 	workqueue.TypedRateLimitingInterface[reconcile.Request]
 	slots *Limiter
+	lanes lanes
 	// taken are the objects that left the queue and have no slot yet.
 	taken chan struct{}
 }
@@ -34,9 +35,23 @@ func (s *Limiter) Queue() *Queue { return &Queue{slots: s, taken: make(chan stru
 func (q *Queue) New(
 	controller string, limiter workqueue.TypedRateLimiter[reconcile.Request],
 ) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+	named := workqueue.TypedQueueConfig[reconcile.Request]{Name: controller, Queue: &q.lanes}
 	q.TypedRateLimitingInterface = workqueue.NewTypedRateLimitingQueueWithConfig(limiter,
-		workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{Name: controller})
+		workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{Name: controller,
+			DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[reconcile.Request]{
+				Name: controller, Queue: workqueue.NewTypedWithConfig(named),
+			})})
 	return q
+}
+
+// Later is the same queue. What is added to it comes after everything else, unless it is also added to q itself.
+func (q *Queue) Later() workqueue.TypedRateLimitingInterface[reconcile.Request] { return later{q} }
+
+type later struct{ *Queue }
+
+func (l later) Add(req reconcile.Request) {
+	l.lanes.delay(req)
+	l.Queue.Add(req)
 }
 
 // Get waits until a slot is near, and for an object.

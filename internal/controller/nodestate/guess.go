@@ -61,6 +61,9 @@ func (w *Writer) Known(ctx context.Context, node string) *volumesv1alpha1.NodeVo
 	return w.written.newer(cached)
 }
 
+// Cached drops what was written last of the node where the cache, which has nvs, is not behind it.
+func (w *Writer) Cached(nvs *volumesv1alpha1.NodeVolumeState) { w.written.newer(nvs) }
+
 // written remembers what was written last of each node, until the cache has it. The zero value is ready to use.
 type written struct {
 	mu   sync.Mutex

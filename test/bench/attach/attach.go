@@ -82,7 +82,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	begin := time.Now()
-	if b.cluster, err = cluster.Start(o.Dir); err != nil {
+	if b.cluster, err = cluster.Start(o.Dir, cluster.Options{}); err != nil {
 		return err
 	}
 	defer func() {
@@ -268,6 +268,9 @@ func (b *bench) install(ctx context.Context) error {
 		return err
 	}
 	b.say("Hawser's roles, admission policies and flow control installed")
+	if err := b.stage.SetLeases(ctx, func(string) time.Duration { return stage.Lasting }); err != nil {
+		return err
+	}
 	return b.stage.SetStates(ctx)
 }
 

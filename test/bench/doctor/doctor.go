@@ -50,7 +50,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if o.volumes < 1 || o.nodes < 1 || o.waiting < 0 || o.waiting > o.volumes || o.rounds < 1 {
 		return errors.New("want volumes, nodes and rounds, and at most as many pods that wait as volumes")
 	}
-	c, err := cluster.Start(o.Dir)
+	c, err := cluster.Start(o.Dir, cluster.Options{})
 	if err != nil {
 		return err
 	}

@@ -61,8 +61,16 @@ type Cluster struct {
 	system *system.System
 }
 
+// Options of a control plane.
+type Options struct {
+	// Fsync has etcd flush each write to the disk, as by default.
+	Fsync bool
+	// FeatureGates of the API server.
+	FeatureGates string
+}
+
 // Start starts a control plane in dir, which must not exist. Of Hawser it has only the kinds.
-func Start(dir string) (*Cluster, error) {
+func Start(dir string, o Options) (*Cluster, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("resolving %s: %w", dir, err)
@@ -93,9 +101,13 @@ func Start(dir string) (*Cluster, error) {
 		Append("audit-log-path", c.system.AuditLog()).
 		Append("audit-log-maxsize", "100000") // MiB: a rotation would lose requests
 	c.env.ControlPlane.Etcd = &envtest.Etcd{}
-	c.env.ControlPlane.Etcd.Configure().
-		Append("unsafe-no-fsync", "true"). // the disk is not measured
-		Append("quota-backend-bytes", "8589934592")
+	if o.FeatureGates != "" {
+		c.env.ControlPlane.GetAPIServer().Configure().Append("feature-gates", o.FeatureGates)
+	}
+	etcd := c.env.ControlPlane.Etcd.Configure().Append("quota-backend-bytes", "8589934592")
+	if !o.Fsync {
+		etcd.Append("unsafe-no-fsync", "true") // the disk is not measured
+	}
 	if _, err := c.env.Start(); err != nil {
 		return nil, fmt.Errorf("starting the control plane: %w", err)
 	}

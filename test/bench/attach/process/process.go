@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -30,6 +31,7 @@ type Process struct {
 
 	cancel context.CancelFunc
 	ended  chan error
+	killed atomic.Bool
 }
 
 // Start runs a program with its output in log. The program ends with ctx at the latest. If it ends without Stop, Start
@@ -52,7 +54,7 @@ func Start(ctx context.Context, log, program string, args []string, failed func(
 	p := &Process{PID: cmd.Process.Pid, cancel: cancel, ended: make(chan error, 1)}
 	go func() {
 		err := cmd.Wait()
-		if ctx.Err() == nil {
+		if ctx.Err() == nil && !p.killed.Load() {
 			failed(fmt.Errorf("%s ended by itself (see %s): %w", filepath.Base(program), log,
 				errors.Join(err, errors.New("unexpected end"))))
 		}
@@ -65,6 +67,16 @@ func Start(ctx context.Context, log, program string, args []string, failed func(
 func (p *Process) Stop() {
 	p.cancel()
 	<-p.ended //nolint:errcheck // its exit status has no meaning any more
+}
+
+// Kill ends the program at once, as a crash does.
+func (p *Process) Kill() error {
+	p.killed.Store(true)
+	if err := syscall.Kill(p.PID, syscall.SIGKILL); err != nil {
+		return fmt.Errorf("killing process %d: %w", p.PID, err)
+	}
+	p.Stop()
+	return nil
 }
 
 // Memory of a process, in bytes.

@@ -8,6 +8,7 @@ package stage
 import (
 	"context"
 	"fmt"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -19,10 +20,27 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// leaseSeconds is longer than any run: the stub agents need not renew their Leases.
-const leaseSeconds = 7 * 24 * 3600
+// Lasting is longer than any run: an agent whose Lease lasts so long need not renew it.
+const Lasting = 7 * 24 * time.Hour
 
-// SetStates creates the missing objects of Hawser for each node: its NodeVolumeState and its agent's Lease.
+// SetLeases creates the missing Leases of the nodes' agents, which last so long.
+func (s *Stage) SetLeases(ctx context.Context, duration func(node string) time.Duration) error {
+	return Each(ctx, s.Nodes, func(ctx context.Context, node string) error {
+		now := metav1.NowMicro()
+		lease := &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Namespace: volumesv1alpha1.InstallNamespace,
+				Name: volumesv1alpha1.AgentLeasePrefix + node},
+			Spec: coordinationv1.LeaseSpec{HolderIdentity: &node, LeaseDurationSeconds: ptr.To(int32(duration(node).Seconds())),
+				AcquireTime: &now, RenewTime: &now},
+		}
+		if err := s.client.Create(ctx, lease); client.IgnoreAlreadyExists(err) != nil {
+			return fmt.Errorf("creating the Lease of node %s: %w", node, err)
+		}
+		return nil
+	})
+}
+
+// SetStates creates the missing NodeVolumeStates.
 func (s *Stage) SetStates(ctx context.Context) error {
 	return Each(ctx, s.Nodes, func(ctx context.Context, node string) error {
 		state := &volumesv1alpha1.NodeVolumeState{
@@ -30,16 +48,6 @@ func (s *Stage) SetStates(ctx context.Context) error {
 		}
 		if err := s.client.Create(ctx, state); client.IgnoreAlreadyExists(err) != nil {
 			return fmt.Errorf("creating the state of node %s: %w", node, err)
-		}
-		now := metav1.NowMicro()
-		lease := &coordinationv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{Namespace: volumesv1alpha1.InstallNamespace,
-				Name: volumesv1alpha1.AgentLeasePrefix + node},
-			Spec: coordinationv1.LeaseSpec{HolderIdentity: &node, LeaseDurationSeconds: ptr.To[int32](leaseSeconds),
-				AcquireTime: &now, RenewTime: &now},
-		}
-		if err := s.client.Create(ctx, lease); client.IgnoreAlreadyExists(err) != nil {
-			return fmt.Errorf("creating the Lease of node %s: %w", node, err)
 		}
 		return nil
 	})

@@ -67,11 +67,14 @@ func New(c client.Client, nodes int) *Stage {
 }
 
 // Plan adds this number of volumes, distributed over the first nodes, and returns them.
-func (s *Stage) Plan(volumes, nodes int) []*Volume {
+func (s *Stage) Plan(volumes, nodes int) []*Volume { return s.PlanOn(volumes, s.Nodes[:nodes]) }
+
+// PlanOn adds this number of volumes, distributed over the nodes, and returns them.
+func (s *Stage) PlanOn(volumes int, nodes []string) []*Volume {
 	var planned []*Volume
 	for i := range volumes {
 		name := fmt.Sprintf("volume-%05d", len(s.Volumes)+i)
-		node := s.Nodes[i%nodes]
+		node := nodes[i%len(nodes)]
 		planned = append(planned, &Volume{
 			Name: name, Node: node,
 			Unique:     volume.UniqueName(DriverName, handle(name)),

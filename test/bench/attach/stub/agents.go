@@ -23,12 +23,15 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/test/bench/attach/feed"
+	"github.com/hawser-io/hawser/test/bench/attach/stage"
 )
 
 // Agents of all nodes. Each reports an empty state once, and acknowledges every fence. As with the real agent,
 // a node has one write at a time, and changes meanwhile join the next write.
 type Agents struct {
 	Client client.Client
+	// Renewing are the nodes whose Leases are renewed in time; nil for all. Others have Leases that outlast the run.
+	Renewing []string
 	// Failed is called for every violation.
 	Failed func(error)
 
@@ -40,6 +43,8 @@ type agent struct {
 	// latest state that a watch showed.
 	latest *volumesv1alpha1.NodeVolumeState
 	busy   bool
+	// silent agents neither report nor renew.
+	silent bool
 	// uid of the state that the agent has reported on, and the fences that it has acknowledged.
 	uid    types.UID
 	fences int64
@@ -48,7 +53,11 @@ type agent struct {
 // Listen reports until ctx ends.
 func (a *Agents) Listen(ctx context.Context, f *feed.Feed) error {
 	a.nodes = map[string]*agent{}
-	go wait.JitterUntilWithContext(ctx, a.renewAll, leaseInterval, 0.1, true)
+	go wait.JitterUntilWithContext(ctx, func(ctx context.Context) {
+		if err := a.renewAll(ctx, a.Renewing); err != nil && ctx.Err() == nil {
+			a.Failed(err)
+		}
+	}, leaseInterval, 0.1, true)
 	return feed.On(ctx, f, &volumesv1alpha1.NodeVolumeState{},
 		func(nvs *volumesv1alpha1.NodeVolumeState) { a.consider(ctx, nvs) }, nil)
 }
@@ -74,39 +83,71 @@ func (a *Agents) consider(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeSt
 // leaseInterval is the interval of the real agents.
 const leaseInterval = 10 * time.Second
 
-// renewAll renews the Leases of all nodes, as their agents would.
-func (a *Agents) renewAll(ctx context.Context) {
+// RenewAll renews the Leases of all agents that are not silent.
+func (a *Agents) RenewAll(ctx context.Context) error { return a.renewAll(ctx, nil) }
+
+// renewAll renews those of these nodes; nil for all.
+func (a *Agents) renewAll(ctx context.Context, nodes []string) error {
 	a.mu.Lock()
-	names := slices.Collect(maps.Keys(a.nodes))
+	if nodes == nil {
+		nodes = slices.Collect(maps.Keys(a.nodes))
+	}
+	nodes = slices.DeleteFunc(slices.Clone(nodes), func(name string) bool { return a.nodes[name] == nil || a.nodes[name].silent })
 	a.mu.Unlock()
-	for _, name := range names {
-		if err := a.renew(ctx, name); err != nil && ctx.Err() == nil {
-			a.Failed(fmt.Errorf("renewing the Lease of node %s: %w", name, err))
-			return
+	return stage.Each(ctx, nodes, a.renew)
+}
+
+// Silence has the agents of these nodes do nothing after one last renewal.
+func (a *Agents) Silence(ctx context.Context, nodes []string) error {
+	a.set(nodes, true)
+	return stage.Each(ctx, nodes, a.renew)
+}
+
+// Return has silent agents renew and report again.
+func (a *Agents) Return(ctx context.Context, nodes []string) error {
+	a.set(nodes, false)
+	return stage.Each(ctx, nodes, func(ctx context.Context, name string) error {
+		if err := a.renew(ctx, name); err != nil {
+			return err
 		}
+		a.mu.Lock()
+		nvs := a.nodes[name].latest.DeepCopy()
+		a.mu.Unlock()
+		if err := a.report(ctx, nvs); err != nil {
+			return fmt.Errorf("reporting the state of node %s: %w", name, err)
+		}
+		return nil
+	})
+}
+
+func (a *Agents) set(nodes []string, silent bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, name := range nodes {
+		a.nodes[name].silent = silent
 	}
 }
 
+// renew the Lease of a node, which is created if there is none.
 func (a *Agents) renew(ctx context.Context, node string) error {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: volumesv1alpha1.InstallNamespace,
 		Name: volumesv1alpha1.AgentLeasePrefix + node}}
-	err := a.Client.Get(ctx, client.ObjectKeyFromObject(lease), lease)
-	if client.IgnoreNotFound(err) != nil {
-		return err
-	}
 	now := metav1.NowMicro()
-	lease.Spec.RenewTime, lease.Spec.HolderIdentity = &now, &node
-	if err != nil {
-		return client.IgnoreAlreadyExists(a.Client.Create(ctx, lease))
+	err := a.Client.Patch(ctx, lease, merge(map[string]any{"spec": map[string]any{"renewTime": now, "holderIdentity": node}}))
+	if apierrors.IsNotFound(err) {
+		lease.Spec.RenewTime, lease.Spec.HolderIdentity = &now, &node
+		err = client.IgnoreAlreadyExists(a.Client.Create(ctx, lease))
 	}
-	if err := a.Client.Update(ctx, lease); !apierrors.IsConflict(err) {
-		return err
+	if err != nil {
+		return fmt.Errorf("renewing the Lease of node %s: %w", node, err)
 	}
 	return nil
 }
 
 // due reports whether the agent has to report: for a new state, or for a fence.
-func (n *agent) due() bool { return n.latest.UID != n.uid || n.latest.Spec.Protocol.Fences > n.fences }
+func (n *agent) due() bool {
+	return !n.silent && (n.latest.UID != n.uid || n.latest.Spec.Protocol.Fences > n.fences)
+}
 
 // work writes until nothing is due.
 func (a *Agents) work(ctx context.Context, n *agent) {

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -35,6 +36,8 @@ type Attacher struct {
 	Client client.Client
 	// Finalizer makes it set its finalizer first, as the real one does, and remove it from a deleted attachment.
 	Finalizer bool
+	// Fails makes it report an error for an attachment instead, again and again with the real one's delays; nil for none.
+	Fails func(*storagev1.VolumeAttachment) bool
 	// Failed is called for every violation.
 	Failed func(error)
 
@@ -49,7 +52,7 @@ func (a *Attacher) Listen(ctx context.Context, f *feed.Feed) error {
 	return feed.On(ctx, f, &storagev1.VolumeAttachment{},
 		func(va *storagev1.VolumeAttachment) { a.consider(ctx, va) },
 		func(va *storagev1.VolumeAttachment) {
-			for _, s := range []step{protect, attach, release} {
+			for _, s := range []step{protect, attach, release, fail} {
 				a.answered.Delete(answer{va.UID, s})
 			}
 		})
@@ -62,6 +65,7 @@ const (
 	protect
 	attach
 	release
+	fail
 )
 
 type answer struct {
@@ -74,6 +78,12 @@ func (a *Attacher) consider(ctx context.Context, va *storagev1.VolumeAttachment)
 	if s == nothing {
 		return
 	}
+	if s == attach && a.Fails != nil && a.Fails(va) {
+		if _, known := a.answered.LoadOrStore(answer{va.UID, fail}, true); !known {
+			go a.fail(ctx, va)
+		}
+		return
+	}
 	if _, known := a.answered.LoadOrStore(answer{va.UID, s}, true); known {
 		return
 	}
@@ -84,6 +94,28 @@ func (a *Attacher) consider(ctx context.Context, va *storagev1.VolumeAttachment)
 			a.Failed(fmt.Errorf("answering attachment %s: %w", va.Name, err))
 		}
 	}()
+}
+
+// retryFrom and retryTo are the real attacher's delays between two tries of one volume, which double.
+const retryFrom, retryTo = time.Second, 5 * time.Minute
+
+// fail reports errors until the attachment is gone.
+func (a *Attacher) fail(ctx context.Context, va *storagev1.VolumeAttachment) {
+	for delay := retryFrom; ; delay = min(2*delay, retryTo) {
+		err := a.Client.Status().Patch(ctx, va.DeepCopy(), merge(map[string]any{"status": map[string]any{
+			"attachError": map[string]any{"message": "the stub driver fails", "time": metav1.Now()}}}))
+		if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
+			a.Failed(fmt.Errorf("failing attachment %s: %w", va.Name, err))
+		}
+		if _, wanted := a.answered.Load(answer{va.UID, fail}); err != nil || !wanted {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(delay):
+		}
+	}
 }
 
 func (a *Attacher) next(va *storagev1.VolumeAttachment) step {

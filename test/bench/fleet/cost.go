@@ -1,0 +1,221 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"k8s.io/client-go/rest"
+
+	"github.com/hawser-io/hawser/test/bench/attach/judge"
+	"github.com/hawser-io/hawser/test/bench/attach/process"
+	"github.com/hawser-io/hawser/test/bench/attach/stage"
+	"github.com/hawser-io/hawser/test/system"
+)
+
+// cost is the CPU time of the manager and of the API server.
+type cost struct{ manager, apiServer time.Duration }
+
+func (b *bench) cost() (cost, error) {
+	var c cost
+	apiServer, err := process.Child("kube-apiserver")
+	if err != nil {
+		return c, err
+	}
+	if c.manager, err = process.CPU(b.manager.PID); err != nil {
+		return c, err
+	}
+	c.apiServer, err = process.CPU(apiServer)
+	return c, err
+}
+
+// between is the pause between two single volumes.
+const between = 137 * time.Millisecond
+
+// single volumes, attached and detached one at a time.
+type alone struct {
+	attach, detach judge.Latency
+	// cost of one attach or detach, with the pause after it.
+	cost cost
+}
+
+// oneByOne attaches and detaches volumes one at a time.
+func (b *bench) oneByOne(ctx context.Context, volumes []*stage.Volume) (alone, error) {
+	var a alone
+	before, err := b.cost()
+	if err != nil {
+		return a, err
+	}
+	var up, down []time.Duration
+	for _, v := range volumes {
+		for _, way := range []struct {
+			do    func(context.Context, []*stage.Volume) (judge.Result, error)
+			times *[]time.Duration
+		}{{b.attach, &up}, {b.detach, &down}} {
+			result, err := way.do(ctx, []*stage.Volume{v})
+			if err != nil {
+				return a, fmt.Errorf("volume %s, alone: %w", v.Name, err)
+			}
+			*way.times = append(*way.times, result.Latency.Max)
+			if err := pause(ctx, between); err != nil {
+				return a, err
+			}
+		}
+	}
+	after, err := b.cost()
+	n := time.Duration(2 * len(volumes))
+	a.attach, a.detach = judge.Of(up), judge.Of(down)
+	a.cost = cost{(after.manager - before.manager) / n, (after.apiServer - before.apiServer) / n}
+	return a, err
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// writes of the manager since mark, by verb and resource, without events.
+func (b *bench) writes(mark system.AuditMark) (total int, each string, err error) {
+	requests, err := b.cluster.Requests(mark)
+	if err != nil {
+		return 0, "", err
+	}
+	counts := map[string]int{}
+	for _, r := range requests {
+		if r.User.Username == managerUser && r.IsWrite() && r.ObjectRef.Resource != "events" {
+			counts[r.Verb+" "+r.What()]++
+			total++
+		}
+	}
+	var lines []string
+	for _, what := range slices.Sorted(maps.Keys(counts)) {
+		lines = append(lines, fmt.Sprintf("%d %s", counts[what], what))
+	}
+	return total, strings.Join(lines, ", "), nil
+}
+
+// requests of the manager since mark, without watches that began.
+func (b *bench) requests(mark system.AuditMark) (int, error) {
+	all, err := b.cluster.Requests(mark)
+	n := 0
+	for _, r := range all {
+		if r.User.Username == managerUser && r.Verb != "watch" {
+			n++
+		}
+	}
+	return n, err
+}
+
+// live is the heap that the manager holds after a garbage collection, which the profile that is written shows.
+func (b *bench) live(ctx context.Context, profile string) (int64, error) {
+	if _, err := get(ctx, &rest.Config{Host: "http://" + pprofAddress}, "/debug/pprof/heap?gc=1"); err != nil {
+		return 0, err
+	}
+	for _, form := range []string{"", "&debug=1"} {
+		data, err := get(ctx, &rest.Config{Host: "http://" + pprofAddress}, "/debug/pprof/heap?gc=1"+form)
+		if err != nil {
+			return 0, err
+		}
+		if form == "" {
+			if err := os.WriteFile(filepath.Join(b.cluster.Dir(), profile+".pprof"), data, 0o600); err != nil {
+				return 0, fmt.Errorf("writing the profile: %w", err)
+			}
+			continue
+		}
+		if found := heapAlloc.FindSubmatch(data); found != nil {
+			return strconv.ParseInt(string(found[1]), 10, 64)
+		}
+	}
+	return 0, fmt.Errorf("the manager's heap profile has no HeapAlloc")
+}
+
+// profile of the manager's processor time, from as soon as the manager serves it. Nothing signals that.
+func (b *bench) profile(ctx context.Context, name string) error {
+	for begin := time.Now(); ; {
+		data, err := get(ctx, &rest.Config{Host: "http://" + pprofAddress}, "/debug/pprof/profile?seconds=15")
+		switch {
+		case err == nil:
+			if err := os.WriteFile(filepath.Join(b.cluster.Dir(), name+".pprof"), data, 0o600); err != nil {
+				return fmt.Errorf("writing the profile: %w", err)
+			}
+			return nil
+		case time.Since(begin) > time.Minute:
+			return err
+		}
+		if err := pause(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+var heapAlloc = regexp.MustCompile(`(?m)^# HeapAlloc = (\d+)$`)
+
+// metric sums a metric of the API server over all its labels that match.
+func (b *bench) metric(ctx context.Context, name string, matches func(labels map[string]string) bool) (float64, error) {
+	data, err := get(ctx, b.cluster.Instruments(), "/metrics")
+	if err != nil {
+		return 0, err
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(string(data)))
+	if err != nil {
+		return 0, fmt.Errorf("parsing the API server's metrics: %w", err)
+	}
+	sum := 0.0
+	for _, m := range families[name].GetMetric() {
+		labels := map[string]string{}
+		for _, l := range m.GetLabel() {
+			labels[l.GetName()] = l.GetValue()
+		}
+		if matches(labels) {
+			sum += m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetHistogram().GetSampleSum()
+		}
+	}
+	return sum, nil
+}
+
+func all(map[string]string) bool { return true }
+
+func get(ctx context.Context, config *rest.Config, path string) ([]byte, error) {
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("creating a client: %w", err)
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(config.Host, "/")+path, http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("getting %s: %w", path, err)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("getting %s: %w", path, err)
+	}
+	defer func() { _ = response.Body.Close() }() // only read
+	data, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("answer %s", response.Status)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("getting %s: %w", path, err)
+	}
+	return data, nil
+}
