@@ -83,13 +83,18 @@ func Locks(object *corev1.ConfigMap) (map[string]Lock, error) {
 }
 
 func parse(object *corev1.ConfigMap) (table, error) {
-	var t table
 	if object == nil || object.Data[dataKey] == "" {
+		return table{}, nil
+	}
+	key, data := client.ObjectKeyFromObject(object), object.Data[dataKey]
+	if t, ok := parsed.get(key, data); ok {
 		return t, nil
 	}
-	if err := json.Unmarshal([]byte(object.Data[dataKey]), &t); err != nil {
-		return t, &UnreadableError{object.Namespace + "/" + object.Name, err}
+	var t table
+	if err := json.Unmarshal([]byte(data), &t); err != nil {
+		return t, &UnreadableError{key.String(), err}
 	}
+	parsed.put(key, data, t)
 	return t, nil
 }
 

@@ -114,8 +114,8 @@ func (s *Store) commit(name string, group []*request) {
 
 func (s *Store) write(ctx context.Context, name string, group []*request) error {
 	object, t, err := s.known(ctx, name)
-	t.Locks = maps.Clone(t.Locks)
 	for live := false; err == nil; live = true {
+		t.Locks = maps.Clone(t.Locks)
 		room := mostLocks
 		if object != nil {
 			room -= len(object.Data[dataKey])
@@ -180,6 +180,7 @@ func (s *Store) send(ctx context.Context, name string, object *corev1.ConfigMap,
 	if err != nil {
 		return fmt.Errorf("writing the locks of %s: %w", name, err)
 	}
+	parsed.put(client.ObjectKeyFromObject(next), next.Data[dataKey], t)
 	s.newest.wrote(next, t)
 	return nil
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/prometheus/common/model"
 	"k8s.io/client-go/rest"
 
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/test/bench/attach/judge"
 	"github.com/hawser-io/hawser/test/bench/attach/process"
 	"github.com/hawser-io/hawser/test/bench/attach/stage"
@@ -195,6 +196,49 @@ func (b *bench) metric(ctx context.Context, name string, matches func(labels map
 }
 
 func all(map[string]string) bool { return true }
+
+// sample is of how many objects the size is measured.
+const sample = 100
+
+// stored is how many bytes one object of each kind has, encoded as etcd has it: built-in kinds in protobuf, custom
+// resources in JSON.
+func (b *bench) stored(ctx context.Context) (string, error) {
+	var all []string
+	for _, kind := range []struct {
+		path, accept string
+		count        int
+	}{
+		{"/api/v1/persistentvolumes", "application/vnd.kubernetes.protobuf", sample},
+		{"/api/v1/persistentvolumeclaims", "application/vnd.kubernetes.protobuf", sample},
+		{"/apis/storage.k8s.io/v1/volumeattachments", "application/vnd.kubernetes.protobuf", sample},
+		{"/apis/volumes.hawser.io/v1alpha1/volumeattachmentintents", "application/json", sample},
+		{"/apis/volumes.hawser.io/v1alpha1/nodevolumestates", "application/json", min(sample, b.nodes)},
+		{"/api/v1/namespaces/" + volumesv1alpha1.InstallNamespace + "/configmaps", "application/vnd.kubernetes.protobuf", sample},
+	} {
+		config := b.cluster.Instruments()
+		config.WrapTransport = func(next http.RoundTripper) http.RoundTripper {
+			return accepting{next, kind.accept}
+		}
+		data, err := get(ctx, config, fmt.Sprintf("%s?limit=%d", kind.path, sample))
+		if err != nil {
+			return "", err
+		}
+		all = append(all, fmt.Sprintf("%s %d", filepath.Base(kind.path), len(data)/kind.count))
+	}
+	return strings.Join(all, ", "), nil
+}
+
+// accepting asks for one encoding.
+type accepting struct {
+	next   http.RoundTripper
+	accept string
+}
+
+func (a accepting) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Accept", a.accept)
+	return a.next.RoundTrip(r)
+}
 
 func get(ctx context.Context, config *rest.Config, path string) ([]byte, error) {
 	client, err := rest.HTTPClientFor(config)

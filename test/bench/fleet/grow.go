@@ -121,6 +121,11 @@ func (b *bench) memory(ctx context.Context) error {
 		mebibytes(manager.Resident), mebibytes(manager.Peak), mebibytes(live), mebibytes(b.resident), mebibytes(b.base))
 	b.add("memory of API server and etcd, bytes in etcd", "%s, %s, %s", mebibytes(apiServer.Resident), mebibytes(etcd.Resident),
 		mebibytes(int64(size)))
+	stored, err := b.stored(ctx)
+	if err != nil {
+		return err
+	}
+	b.add("bytes of one object, as etcd has it", "%s", stored)
 	each := func(bytes int64) float64 { return float64(bytes) / float64(len(b.stage.Volumes)) / 1024 }
 	b.goal("memory of the manager for each volume, with its share of a node", "<= 12 KiB", fmt.Sprintf(
 		"resident %.1f KiB, live heap %.1f KiB", each(manager.Resident-b.resident), each(live-b.base)))

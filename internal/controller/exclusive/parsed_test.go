@@ -1,0 +1,58 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package exclusive
+
+import (
+	"maps"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+func TestTheTwoNewestTextsOfAConfigMapAreNotParsedAgain(t *testing.T) {
+	var m memory
+	key, other := client.ObjectKey{Name: "a"}, client.ObjectKey{Name: "b"}
+	for i, data := range []string{"one", "two", "three"} {
+		m.put(key, data, table{Writes: int64(i + 1)})
+	}
+	for data, want := range map[string]int64{"one": 0, "two": 2, "three": 3} {
+		if got, known := m.get(key, data); known != (want > 0) || got.Writes != want {
+			t.Errorf("text %q, after two more than which one is forgotten: write %d, known %t; want %d", data, got.Writes, known,
+				want)
+		}
+	}
+	if _, known := m.get(other, "three"); known {
+		t.Error("a text of another ConfigMap is known, want each to have its own")
+	}
+}
+
+// TestAWriteChangesNothingThatWasReadBefore: a table that was parsed once is given to all who read it.
+func TestAWriteChangesNothingThatWasReadBefore(t *testing.T) {
+	a := newAPI(t)
+	s, c := process(a)
+	first, _ := swap(t, s, "v", Lock{}, Lock{Holder: "a"})
+	c.renew(t, "v")
+	object := &corev1.ConfigMap{}
+	if err := a.Client.Get(t.Context(), Key("v"), object); err != nil {
+		t.Fatal(err)
+	}
+	before, err := Locks(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := maps.Clone(before)
+	if _, swapped := swap(t, s, "v", first, Lock{Holder: "b", MovedFrom: "a"}); !swapped {
+		t.Fatal("the lock was not moved, want it moved")
+	}
+	again, err := Locks(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !maps.Equal(before, was) || !maps.Equal(again, was) {
+		t.Errorf("after the lock was moved an earlier version says %v, and read again %v; want %v", before, again, was)
+	}
+}
