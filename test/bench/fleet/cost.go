@@ -56,13 +56,25 @@ type alone struct {
 	cost cost
 }
 
-// oneByOne attaches and detaches volumes one at a time.
+// background is how long the cost of what goes on without changes is measured.
+const background = 5 * time.Second
+
+// oneByOne attaches and detaches volumes one at a time. What goes on anyway, such as the renewals of Leases, is not
+// part of their cost.
 func (b *bench) oneByOne(ctx context.Context, volumes []*stage.Volume) (alone, error) {
 	var a alone
+	idle, err := b.cost()
+	if err != nil {
+		return a, err
+	}
+	if err := pause(ctx, background); err != nil {
+		return a, err
+	}
 	before, err := b.cost()
 	if err != nil {
 		return a, err
 	}
+	begin := time.Now()
 	var up, down []time.Duration
 	for _, v := range volumes {
 		for _, way := range []struct {
@@ -80,9 +92,12 @@ func (b *bench) oneByOne(ctx context.Context, volumes []*stage.Volume) (alone, e
 		}
 	}
 	after, err := b.cost()
-	n := time.Duration(2 * len(volumes))
 	a.attach, a.detach = judge.Of(up), judge.Of(down)
-	a.cost = cost{(after.manager - before.manager) / n, (after.apiServer - before.apiServer) / n}
+	n, took := float64(2*len(volumes)), float64(time.Since(begin))/float64(background)
+	each := func(idle, before, after time.Duration) time.Duration {
+		return time.Duration((float64(after-before) - took*float64(before-idle)) / n)
+	}
+	a.cost = cost{each(idle.manager, before.manager, after.manager), each(idle.apiServer, before.apiServer, after.apiServer)}
 	return a, err
 }
 

@@ -167,6 +167,10 @@ func (b *bench) plan() {
 	}
 }
 
+// renewals a second of all agents outside of the zone. At 500 nodes that is their default interval. The renewals of
+// more of them load every API server, and would hide here what the manager does.
+const renewals = 50
+
 // enter starts the stubs and the manager, and measures the manager's memory while there is nothing yet.
 func (b *bench) enter(ctx context.Context) (err error) {
 	for _, race := range []*atomic.Pointer[judge.Race]{&b.attaching, &b.detaching, &b.marked, &b.unknown} {
@@ -180,8 +184,7 @@ func (b *bench) enter(ctx context.Context) (err error) {
 		broken[v.Attachment] = true
 	}
 	attacher := &stub.Attacher{Failed: b.fail, Fails: failing(broken)}
-	// The renewals of all of them load every API server. Here they would hide what the manager does.
-	b.agents = &stub.Agents{Failed: b.fail, Renewing: b.zone()}
+	b.agents = &stub.Agents{Failed: b.fail, Renewing: b.zone(), RenewRest: time.Duration(b.nodes) * time.Second / renewals}
 	for _, c := range []*client.Client{&attacher.Client, &b.agents.Client} {
 		if *c, err = cluster.Client(b.cluster.Instruments()); err != nil {
 			return err

@@ -9,9 +9,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -23,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/test/bench/attach/process"
 	"github.com/hawser-io/hawser/test/system"
 )
 
@@ -294,28 +293,30 @@ func (b *bench) quiet(ctx context.Context) error {
 	return nil
 }
 
-// memory of the programs at present, with everything published.
-func (b *bench) memory(context.Context) error {
-	b.say("\nmemory with %d published volumes", b.mass)
-	for _, process := range []string{system.Manager, system.Agent(node)} {
-		pid, err := b.PID(process)
+// unused is the memory of the programs before anything was published.
+func (b *bench) unused(context.Context) error { return b.memoryWith(0) }
+
+// memory of the programs with everything published.
+func (b *bench) memory(context.Context) error { return b.memoryWith(b.mass) }
+
+func (b *bench) memoryWith(volumes int) error {
+	b.say("\nmemory with %d published volumes", volumes)
+	for _, name := range []string{system.Manager, system.Agent(node)} {
+		pid, err := b.PID(name)
 		if err != nil {
 			return err
 		}
-		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		m, err := process.MemoryOf(pid)
 		if err != nil {
-			return fmt.Errorf("reading the memory of %s: %w", process, err)
+			return err
 		}
-		line := "  " + fmt.Sprintf("%-22s", process)
-		for _, field := range strings.Split(string(data), "\n") {
-			if strings.HasPrefix(field, "VmRSS") || strings.HasPrefix(field, "VmHWM") {
-				line += " " + strings.Join(strings.Fields(field), " ")
-			}
-		}
-		b.say("%s", line)
+		b.say("  %-22s resident %.0f MiB, of which anonymous %.0f MiB, peak %.0f MiB", name, mebibytes(m.Resident),
+			mebibytes(m.Anonymous), mebibytes(m.Peak))
 	}
 	return nil
 }
+
+func mebibytes(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 
 func (b *bench) release(ctx context.Context) error {
 	begin := time.Now()

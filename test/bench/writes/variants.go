@@ -9,10 +9,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -32,7 +35,11 @@ func (b *bench) variants(cbor bool) []variant {
 		{name: "a node state with 1 volume, update of its spec", write: b.state(1)},
 		{name: "an intent, its kind without rules", before: b.kind(withoutRules), write: b.intent(3)},
 		{name: "an intent, its kind without a schema", before: b.kind(withoutSchema), write: b.intent(3)},
-		{name: "an intent, with three watches of all", before: b.watched(3), write: b.intent(3)},
+		{name: "an intent, its conditions an atomic list", before: b.kind(atomicConditions), write: b.intent(3)},
+		{name: "an intent, its managed fields reset by each update", write: b.unmanaged},
+		{name: "an intent, with three watches of all", before: b.watched(3, nothing), write: b.intent(3)},
+		{name: "an intent, with the watches of 500 agents", before: b.watched(500, ofNode), write: b.intent(3)},
+		{name: "an intent, with the watches of 2000 agents", before: b.watched(2000, ofNode), write: b.intent(3)},
 		{name: "an intent, by the manager under Hawser's admission policies", before: b.policies, write: b.intent(3)},
 	}
 	if cbor {
@@ -52,6 +59,12 @@ func (b *bench) intent(conditions int) func(context.Context, int, int) error {
 		report(intent, round, conditions)
 		return b.objects.client.Status().Update(ctx, intent)
 	}
+}
+
+// unmanaged has the API server forget who wrote which field.
+func (b *bench) unmanaged(ctx context.Context, round, i int) error {
+	b.objects.intents[i].ManagedFields = []metav1.ManagedFieldsEntry{{}}
+	return b.intent(3)(ctx, round, i)
 }
 
 func (b *bench) patched(ctx context.Context, round, i int) error {
@@ -81,32 +94,33 @@ func (b *bench) encoded(ctx context.Context, round, i int) error {
 		SubResource("status").Body(intent).Do(ctx).Into(intent)
 }
 
-// kind changes the schema of the intents' kind.
-func (b *bench) kind(change func(*apiextensionsv1.JSONSchemaProps)) func(context.Context) (func(context.Context) error, error) {
+// kind changes the kind of the intents.
+func (b *bench) kind(
+	change func(*apiextensionsv1.CustomResourceDefinitionVersion),
+) func(context.Context) (func(context.Context) error, error) {
 	return func(ctx context.Context) (func(context.Context) error, error) {
-		alter := func(ctx context.Context, change func(*apiextensionsv1.CustomResourceDefinition)) error {
-			kind := &apiextensionsv1.CustomResourceDefinition{}
-			key := client.ObjectKey{Name: "volumeattachmentintents." + volumesv1alpha1.GroupVersion.Group}
-			if err := b.objects.client.Get(ctx, key, kind); err != nil {
-				return fmt.Errorf("reading the kind: %w", err)
-			}
-			change(kind)
-			if err := b.objects.client.Update(ctx, kind); err != nil {
-				return fmt.Errorf("changing the kind: %w", err)
-			}
-			return settle(ctx)
-		}
-		var was *apiextensionsv1.JSONSchemaProps
-		err := alter(ctx, func(kind *apiextensionsv1.CustomResourceDefinition) {
-			was = kind.Spec.Versions[0].Schema.OpenAPIV3Schema.DeepCopy()
-			change(kind.Spec.Versions[0].Schema.OpenAPIV3Schema)
+		var was apiextensionsv1.CustomResourceDefinitionVersion
+		err := b.alterKind(ctx, func(v *apiextensionsv1.CustomResourceDefinitionVersion) {
+			was = *v.DeepCopy()
+			change(v)
 		})
 		return func(ctx context.Context) error {
-			return alter(ctx, func(kind *apiextensionsv1.CustomResourceDefinition) {
-				kind.Spec.Versions[0].Schema.OpenAPIV3Schema = was
-			})
+			return b.alterKind(ctx, func(v *apiextensionsv1.CustomResourceDefinitionVersion) { *v = was })
 		}, err
 	}
+}
+
+func (b *bench) alterKind(ctx context.Context, change func(*apiextensionsv1.CustomResourceDefinitionVersion)) error {
+	kind := &apiextensionsv1.CustomResourceDefinition{}
+	key := client.ObjectKey{Name: "volumeattachmentintents." + volumesv1alpha1.GroupVersion.Group}
+	if err := b.objects.client.Get(ctx, key, kind); err != nil {
+		return fmt.Errorf("reading the kind: %w", err)
+	}
+	change(&kind.Spec.Versions[0])
+	if err := b.objects.client.Update(ctx, kind); err != nil {
+		return fmt.Errorf("changing the kind: %w", err)
+	}
+	return settle(ctx)
 }
 
 // settle waits until the API server serves a changed kind, or enforces changed policies. Nothing signals that.
@@ -119,47 +133,68 @@ func settle(ctx context.Context) error {
 	}
 }
 
-func withoutSchema(s *apiextensionsv1.JSONSchemaProps) {
-	yes := true
-	*s = apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &yes}
+func withoutSchema(v *apiextensionsv1.CustomResourceDefinitionVersion) {
+	v.SelectableFields = nil // they need one
+	v.Schema.OpenAPIV3Schema = &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: ptr.To(true)}
 }
 
-func withoutRules(s *apiextensionsv1.JSONSchemaProps) {
+func atomicConditions(v *apiextensionsv1.CustomResourceDefinitionVersion) {
+	status := v.Schema.OpenAPIV3Schema.Properties["status"]
+	conditions := status.Properties["conditions"]
+	conditions.XListType, conditions.XListMapKeys = ptr.To("atomic"), nil
+	status.Properties["conditions"] = conditions
+}
+
+func withoutRules(v *apiextensionsv1.CustomResourceDefinitionVersion) {
+	dropRules(v.Schema.OpenAPIV3Schema)
+}
+
+func dropRules(s *apiextensionsv1.JSONSchemaProps) {
 	s.XValidations = nil
 	for name, property := range s.Properties {
-		withoutRules(&property)
+		dropRules(&property)
 		s.Properties[name] = property
 	}
 	if s.Items != nil && s.Items.Schema != nil {
-		withoutRules(s.Items.Schema)
+		dropRules(s.Items.Schema)
 	}
 	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
-		withoutRules(s.AdditionalProperties.Schema)
+		dropRules(s.AdditionalProperties.Schema)
 	}
 }
 
-// watched has clients watch all intents.
-func (b *bench) watched(watches int) func(context.Context) (func(context.Context) error, error) {
+// watched has clients watch intents.
+func (b *bench) watched(
+	watches int, which func(int) client.ListOption,
+) func(context.Context) (func(context.Context) error, error) {
 	return func(ctx context.Context) (func(context.Context) error, error) {
-		ctx, stop := context.WithCancel(ctx)
-		for range watches {
-			c, err := cluster.Client(b.cluster.Instruments())
-			if err != nil {
-				stop()
-				return nil, err
-			}
-			w, err := c.Watch(ctx, &volumesv1alpha1.VolumeAttachmentIntentList{})
+		c, err := cluster.Client(b.cluster.Instruments())
+		if err != nil {
+			return nil, err
+		}
+		watching, stop := context.WithCancel(ctx)
+		var ended sync.WaitGroup
+		undo := func(context.Context) error { stop(); ended.Wait(); return nil }
+		for i := range watches {
+			w, err := c.Watch(watching, &volumesv1alpha1.VolumeAttachmentIntentList{}, which(i))
 			if err != nil {
 				stop()
 				return nil, fmt.Errorf("watching the intents: %w", err)
 			}
-			go func() {
+			ended.Go(func() {
 				for range w.ResultChan() { // ends with its context
 				}
-			}()
+			})
 		}
-		return func(context.Context) error { stop(); return nil }, nil
+		return undo, settle(ctx)
 	}
+}
+
+func nothing(int) client.ListOption { return client.InNamespace("") }
+
+// ofNode is what an agent watches: the intents of its node. None of those that are written is on one of these nodes.
+func ofNode(i int) client.ListOption {
+	return client.MatchingFields{"spec.nodeName": fmt.Sprintf("other-%04d", i)}
 }
 
 // policies are in force, and the manager writes: most of them are about its writes.

@@ -84,6 +84,8 @@ type Memory struct {
 	// Peak is its maximum resident memory, Resident the present value.
 	Peak     int64 `json:"peakBytes"`
 	Resident int64 `json:"residentBytes"`
+	// Anonymous is the part of Resident that is not of files: the pages of a program are one copy for all its processes.
+	Anonymous int64 `json:"anonymousBytes"`
 }
 
 // MemoryOf a process.
@@ -104,6 +106,8 @@ func MemoryOf(pid int) (Memory, error) {
 			m.Peak = kibibytes << 10
 		case "VmRSS:":
 			m.Resident = kibibytes << 10
+		case "RssAnon:":
+			m.Anonymous = kibibytes << 10
 		}
 	}
 	return m, nil

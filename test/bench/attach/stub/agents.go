@@ -30,8 +30,10 @@ import (
 // a node has one write at a time, and changes meanwhile join the next write.
 type Agents struct {
 	Client client.Client
-	// Renewing are the nodes whose Leases are renewed in time; nil for all. Others have Leases that outlast the run.
+	// Renewing are the nodes whose Leases are renewed in time; nil for all.
 	Renewing []string
+	// RenewRest is the interval for the others, whose Leases outlast the run; zero is never.
+	RenewRest time.Duration
 	// Failed is called for every violation.
 	Failed func(error)
 
@@ -53,11 +55,10 @@ type agent struct {
 // Listen reports until ctx ends.
 func (a *Agents) Listen(ctx context.Context, f *feed.Feed) error {
 	a.nodes = map[string]*agent{}
-	go wait.JitterUntilWithContext(ctx, func(ctx context.Context) {
-		if err := a.renewAll(ctx, a.Renewing); err != nil && ctx.Err() == nil {
-			a.Failed(err)
-		}
-	}, leaseInterval, 0.1, true)
+	go a.renewEvery(ctx, leaseInterval, a.Renewing)
+	if a.RenewRest > 0 {
+		go a.renewEvery(ctx, a.RenewRest, nil)
+	}
 	return feed.On(ctx, f, &volumesv1alpha1.NodeVolumeState{},
 		func(nvs *volumesv1alpha1.NodeVolumeState) { a.consider(ctx, nvs) }, nil)
 }
@@ -82,6 +83,14 @@ func (a *Agents) consider(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeSt
 
 // leaseInterval is the interval of the real agents.
 const leaseInterval = 10 * time.Second
+
+func (a *Agents) renewEvery(ctx context.Context, interval time.Duration, nodes []string) {
+	wait.JitterUntilWithContext(ctx, func(ctx context.Context) {
+		if err := a.renewAll(ctx, nodes); err != nil && ctx.Err() == nil {
+			a.Failed(err)
+		}
+	}, interval, 0.1, true)
+}
 
 // RenewAll renews the Leases of all agents that are not silent.
 func (a *Agents) RenewAll(ctx context.Context) error { return a.renewAll(ctx, nil) }
