@@ -47,26 +47,40 @@ func (w wake) handler() handler.EventHandler {
 // ofInitial is the queue for an object that was there before this process. All are looked at once, which takes long
 // where there are many. Those of which something is under way come first.
 func ofInitial(o client.Object, q queue) queue {
-	later, ok := q.(interface {
-		Later() queue
-	})
-	if !ok {
-		return q
-	}
 	switch o := o.(type) {
 	case *volumesv1alpha1.VolumeAttachmentIntent:
-		if !o.DeletionTimestamp.IsZero() ||
-			!meta.IsStatusConditionTrue(o.Status.Conditions, volumesv1alpha1.ConditionAttached) {
+		if underWay(o) {
 			return q
 		}
 	case *volumesv1alpha1.NodeVolumeState:
-		for i := range o.Spec.Attachments {
-			if e := &o.Spec.Attachments[i]; e.State != volumesv1alpha1.AttachmentAttached {
-				q.Add(reconcile.Request{NamespacedName: client.ObjectKey{Name: e.VolumeName}})
-			}
+		addMoving(o, q)
+	}
+	return afterwards(q)
+}
+
+// underWay: the intent's volume is not attached, or is to be released.
+func underWay(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+	return !i.DeletionTimestamp.IsZero() ||
+		!meta.IsStatusConditionTrue(i.Status.Conditions, volumesv1alpha1.ConditionAttached)
+}
+
+// addMoving adds the volumes that the node lists and that are not Attached there.
+func addMoving(nvs *volumesv1alpha1.NodeVolumeState, q queue) {
+	for i := range nvs.Spec.Attachments {
+		if e := &nvs.Spec.Attachments[i]; e.State != volumesv1alpha1.AttachmentAttached {
+			q.Add(reconcile.Request{NamespacedName: client.ObjectKey{Name: e.VolumeName}})
 		}
 	}
-	return later.Later()
+}
+
+// afterwards is the same queue for what comes after everything else.
+func afterwards(q queue) queue {
+	if lanes, ok := q.(interface {
+		Later() queue
+	}); ok {
+		return lanes.Later()
+	}
+	return q
 }
 
 // enqueue a volume, if it has a name.

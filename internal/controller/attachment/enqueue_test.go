@@ -8,6 +8,7 @@ package attachment
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -206,5 +207,33 @@ func TestOfWhatWasThereBeforeTheManagerThatComesFirstWhereSomethingIsUnderWay(t 
 		if !slices.Equal(added, c.want) {
 			t.Errorf("%s, in the initial list %t: adds %q, want %q (* is for later)", c.name, c.initial, added, c.want)
 		}
+	}
+}
+
+func TestOfAnAgentThatIsHeardTheVolumesComeFirstThatMayWaitForIt(t *testing.T) {
+	intent := func(name, node string, attached metav1.ConditionStatus) *volumesv1alpha1.VolumeAttachmentIntent {
+		i := &volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+		i.Spec.NodeName, i.Status.UniqueVolumeName = node, name
+		i.Status.Conditions = []metav1.Condition{{Type: volumesv1alpha1.ConditionAttached, Status: attached}}
+		return i
+	}
+	state := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	state.Spec.Attachments = []volumesv1alpha1.NodeAttachment{
+		{VolumeName: "there", State: volumesv1alpha1.AttachmentAttached},
+		{VolumeName: "leaving", State: volumesv1alpha1.AttachmentDetaching},
+	}
+	c := onlyCached(t, state, intent("there", "a", metav1.ConditionTrue), intent("coming", "a", metav1.ConditionFalse),
+		intent("elsewhere", "b", metav1.ConditionFalse))
+	var added []string
+	c.agentHeard(t.Context(), "a", lanes{added: &added})
+	var first []string
+	for _, name := range added {
+		if !strings.HasSuffix(name, "*") {
+			first = append(first, name)
+		}
+	}
+	slices.Sort(first)
+	if !slices.Equal(first, []string{"coming", "leaving"}) || !slices.Contains(added, "there*") {
+		t.Errorf("the agent of node a is heard: adds %q, want coming and leaving first and there for later (*)", added)
 	}
 }

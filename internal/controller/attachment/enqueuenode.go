@@ -78,7 +78,7 @@ func (c *Controller) stateChanged(ctx context.Context, before, after client.Obje
 	if before == nil || after == nil || nodeDiffers(was, is) || c.Tracker.IsCurrent(was) != c.Tracker.IsCurrent(is) {
 		c.addNode(ctx, is, q)
 		c.addNode(ctx, was, q)
-		c.addLocked(ctx, either[*volumesv1alpha1.NodeVolumeState](before, after).Name, q)
+		c.addLocked(ctx, either[*volumesv1alpha1.NodeVolumeState](before, after).Name, nil, q)
 		return
 	}
 	wasAttached, isAttached := entriesOf(was), entriesOf(is)
@@ -121,7 +121,8 @@ func publications(nvs *volumesv1alpha1.NodeVolumeState) int {
 }
 
 // agentHeard wakes the volumes of a node whose agent was heard: what it has reported counts from now on. It does so too
-// where access was cut, or given back.
+// where access was cut, or given back. All agents are heard at once where the watch of their Leases has ended, so those
+// volumes come first that may wait for it.
 func (c *Controller) agentHeard(ctx context.Context, node string, q queue) {
 	nvs := &volumesv1alpha1.NodeVolumeState{}
 	if err := c.Client.Get(ctx, client.ObjectKey{Name: node}, nvs); err != nil {
@@ -130,8 +131,18 @@ func (c *Controller) agentHeard(ctx context.Context, node string, q queue) {
 		}
 		return
 	}
-	c.addNode(ctx, nvs, q)
-	c.addLocked(ctx, node, q)
+	addMoving(nvs, q)
+	intents := &volumesv1alpha1.VolumeAttachmentIntentList{}
+	if err := c.Client.List(ctx, intents, client.MatchingFields{index.Node: node}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing the intents of a node", "node", node)
+	}
+	for i := range intents.Items {
+		if underWay(&intents.Items[i]) {
+			c.addIntentVolume(ctx, &intents.Items[i], q)
+		}
+	}
+	c.addNode(ctx, nvs, afterwards(q))
+	c.addLocked(ctx, node, entriesOf(nvs), q)
 }
 
 // looksSince reports whether the agent has come to observe that generation.
@@ -221,9 +232,11 @@ func (c *Controller) addOfKubelet(ctx context.Context, name string, q queue) {
 	}
 }
 
-// addLocked adds the exclusive volumes that were last on the node: a volume that waits for a fence there need have
-// nothing else to do with the node.
-func (c *Controller) addLocked(ctx context.Context, node string, q queue) {
+// addLocked adds the exclusive volumes that were last on the node and are not among the known ones: a volume that waits
+// for a fence there need have nothing else to do with the node.
+func (c *Controller) addLocked(
+	ctx context.Context, node string, known map[string]*volumesv1alpha1.NodeAttachment, q queue,
+) {
 	objects := &corev1.ConfigMapList{}
 	if err := c.Client.List(ctx, objects, client.MatchingFields{index.Node: node}); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "listing the locks of a node", "node", node)
@@ -235,7 +248,7 @@ func (c *Controller) addLocked(ctx context.Context, node string, q queue) {
 			ctrl.LoggerFrom(ctx).Error(err, "finding the locks of a node", "node", node)
 		}
 		for name, lock := range locks {
-			if lock.Holder == node || lock.MovedFrom == node {
+			if known[name] == nil && (lock.Holder == node || lock.MovedFrom == node) {
 				c.enqueue(q, name)
 			}
 		}

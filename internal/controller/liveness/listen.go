@@ -145,14 +145,23 @@ func (e *ears) restored() bool {
 	return slices.ContainsFunc(slices.Collect(maps.Values(e.voices)), func(v voice) bool { return v.restored })
 }
 
-// Listen has wake called for each node whose agent is heard for the first time, by a watch or after a silence.
+// Listen has wake called for each node whose agent is heard for the first time, by a watch or after a silence. It is
+// called beside the watch: the API server ends one that is not read in time, and then no agent counts as heard.
 func (t *Tracker) Listen(
 	wake func(ctx context.Context, node string, q workqueue.TypedRateLimitingInterface[reconcile.Request]),
 ) source.Source {
 	return source.Func(func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		heard := workqueue.NewTyped[string]()
+		context.AfterFunc(ctx, heard.ShutDown)
+		go func() {
+			for node, ended := heard.Get(); !ended; node, ended = heard.Get() {
+				wake(ctx, node, q)
+				heard.Done(node)
+			}
+		}()
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		t.listeners = append(t.listeners, func(node string) { wake(ctx, node, q) })
+		t.listeners = append(t.listeners, heard.Add)
 		return nil
 	})
 }

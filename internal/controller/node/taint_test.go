@@ -9,6 +9,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -164,7 +165,9 @@ func TestAContradictedTaintStaysVoidThroughAManagersRestart(t *testing.T) {
 	}
 }
 
-func TestOnlyTheRenewalAfterATaintWakesItsNode(t *testing.T) {
+func TestOnlyTheRenewalAfterATaintWakesItsNode(t *testing.T) { synctest.Test(t, renewAfterTaint) }
+
+func renewAfterTaint(t *testing.T) {
 	w := over(t, nil, nil)
 	wakes := 0
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
@@ -174,6 +177,7 @@ func TestOnlyTheRenewalAfterATaintWakesItsNode(t *testing.T) {
 	}
 	renew := func(n int) {
 		w.Tracker.Observe("n", second(n))
+		synctest.Wait()
 		for ; queue.Len() > 0; wakes++ {
 			r, _ := queue.Get()
 			queue.Done(r)

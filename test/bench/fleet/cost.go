@@ -59,22 +59,45 @@ type alone struct {
 // background is how long the cost of what goes on without changes is measured.
 const background = 5 * time.Second
 
-// oneByOne attaches and detaches volumes one at a time. What goes on anyway, such as the renewals of Leases, is not
-// part of their cost.
+// calm waits until the manager has little to do, and returns the cost before and after the last pause. It polls because
+// nothing signals that.
+func (b *bench) calm(ctx context.Context) (before, after cost, err error) {
+	for begin := time.Now(); err == nil; before = after {
+		if after, err = b.cost(); err != nil {
+			break
+		}
+		if before != (cost{}) && (after.manager-before.manager < background/20 || time.Since(begin) > stalled) {
+			break
+		}
+		err = pause(ctx, background)
+	}
+	return before, after, err
+}
+
+// oneByOne attaches and detaches volumes one at a time, once the manager has little else to do. What goes on anyway,
+// such as the renewals of Leases, is not part of their cost.
 func (b *bench) oneByOne(ctx context.Context, volumes []*stage.Volume) (alone, error) {
-	var a alone
-	idle, err := b.cost()
+	idle, before, err := b.calm(ctx)
 	if err != nil {
-		return a, err
-	}
-	if err := pause(ctx, background); err != nil {
-		return a, err
-	}
-	before, err := b.cost()
-	if err != nil {
-		return a, err
+		return alone{}, err
 	}
 	begin := time.Now()
+	a, err := b.latencies(ctx, volumes)
+	if err != nil {
+		return a, err
+	}
+	after, err := b.cost()
+	n, took := float64(2*len(volumes)), float64(time.Since(begin))/float64(background)
+	each := func(idle, before, after time.Duration) time.Duration {
+		return time.Duration((float64(after-before) - took*float64(before-idle)) / n)
+	}
+	a.cost = cost{each(idle.manager, before.manager, after.manager), each(idle.apiServer, before.apiServer, after.apiServer)}
+	return a, err
+}
+
+// latencies of volumes that are attached and detached one at a time.
+func (b *bench) latencies(ctx context.Context, volumes []*stage.Volume) (alone, error) {
+	var a alone
 	var up, down []time.Duration
 	for _, v := range volumes {
 		for _, way := range []struct {
@@ -91,14 +114,8 @@ func (b *bench) oneByOne(ctx context.Context, volumes []*stage.Volume) (alone, e
 			}
 		}
 	}
-	after, err := b.cost()
 	a.attach, a.detach = judge.Of(up), judge.Of(down)
-	n, took := float64(2*len(volumes)), float64(time.Since(begin))/float64(background)
-	each := func(idle, before, after time.Duration) time.Duration {
-		return time.Duration((float64(after-before) - took*float64(before-idle)) / n)
-	}
-	a.cost = cost{each(idle.manager, before.manager, after.manager), each(idle.apiServer, before.apiServer, after.apiServer)}
-	return a, err
+	return a, nil
 }
 
 func pause(ctx context.Context, d time.Duration) error {

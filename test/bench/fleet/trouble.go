@@ -157,7 +157,7 @@ func (b *bench) silence(ctx context.Context) error {
 	if err := pause(ctx, liveness.DefaultDuration); err != nil {
 		return err
 	}
-	elsewhere, err := b.oneByOne(ctx, b.single[:len(b.single)/2])
+	elsewhere, err := b.latencies(ctx, b.single[:len(b.single)/2])
 	if err != nil {
 		return err
 	}
@@ -233,7 +233,7 @@ func (b *bench) breakDriver(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	elsewhere, err := b.oneByOne(ctx, b.single[:len(b.single)/2])
+	elsewhere, err := b.latencies(ctx, b.single[:len(b.single)/2])
 	if err != nil {
 		return err
 	}
