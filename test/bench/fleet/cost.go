@@ -59,14 +59,15 @@ type alone struct {
 // background is how long the cost of what goes on without changes is measured.
 const background = 5 * time.Second
 
-// calm waits until the manager has little to do, and returns the cost before and after the last pause. It polls because
+// calm waits until manager and API server have little to do, and returns the cost before and after the last pause. It polls because
 // nothing signals that.
 func (b *bench) calm(ctx context.Context) (before, after cost, err error) {
 	for begin := time.Now(); err == nil; before = after {
 		if after, err = b.cost(); err != nil {
 			break
 		}
-		if before != (cost{}) && (after.manager-before.manager < background/20 || time.Since(begin) > stalled) {
+		if before != (cost{}) && (after.manager-before.manager < background/20 &&
+			after.apiServer-before.apiServer < background/3 || time.Since(begin) > stalled) {
 			break
 		}
 		err = pause(ctx, background)

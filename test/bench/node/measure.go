@@ -178,6 +178,10 @@ func (b *bench) all(ctx context.Context, do func(context.Context, int) error) er
 func (b *bench) alone(ctx context.Context) error {
 	var up, down []time.Duration
 	requests := map[string][]system.Request{}
+	before, err := b.cpu()
+	if err != nil {
+		return err
+	}
 	for round := range b.rounds {
 		i := round % b.mass
 		for _, measured := range []struct {
@@ -207,9 +211,33 @@ func (b *bench) alone(ctx context.Context) error {
 	b.say("\none volume at a time, %d rounds, formatted before", b.rounds)
 	b.say("  intent created -> Ready             %s", percentiles(up))
 	b.say("  intent deleted -> attachment gone   %s", percentiles(down))
+	after, err := b.cpu()
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(after)) {
+		b.say("  CPU for each volume, both ways      %-22s %d ms", name,
+			(after[name]-before[name]).Milliseconds()/int64(b.rounds))
+	}
 	b.requestTable("new intent to Ready, alone", requests["publish"], b.rounds)
 	b.requestTable("deleted intent to nothing, alone", requests["undo"], b.rounds)
 	return nil
+}
+
+// cpu of the programs of which a volume needs one.
+func (b *bench) cpu() (map[string]time.Duration, error) {
+	all := map[string]time.Duration{}
+	for _, name := range []string{system.Manager, system.Attacher, system.Agent(node), system.ControllerDriver,
+		system.NodeDriver(node)} {
+		pid, err := b.PID(name)
+		if err != nil {
+			return nil, err
+		}
+		if all[name], err = process.CPU(pid); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
 // settled waits until the delayed writes (at most a second) have happened: the node's state lists the same volumes on

@@ -26,8 +26,8 @@ type Options struct {
 	// Out receives the report.
 	Out io.Writer
 
-	rounds, mass int
-	idle         time.Duration
+	rounds, mass, beside int
+	idle                 time.Duration
 }
 
 // AddFlags adds the flags of this part alone.
@@ -35,6 +35,7 @@ func (o *Options) AddFlags(flags *flag.FlagSet) {
 	flags.IntVar(&o.rounds, "rounds", 40, "node: volumes measured one at a time")
 	flags.IntVar(&o.mass, "mass", 100,
 		"node: number of volumes that are published at once, and while idle requests are counted")
+	flags.IntVar(&o.beside, "beside", 0, "node: number of bind mounts beside which one volume at a time is measured again")
 	flags.DurationVar(&o.idle, "node-idle", time.Minute, "node: how long idle requests are counted")
 }
 
@@ -47,7 +48,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	// The signal that ended the run must not interrupt its end.
 	defer func() { err = errors.Join(err, b.Down(context.WithoutCancel(ctx))) }()
-	for _, part := range []func(context.Context) error{b.prepare, b.unused, b.alone, b.together, b.quiet, b.memory, b.release} {
+	for _, part := range []func(context.Context) error{b.prepare, b.unused, b.alone, b.besideMounts, b.together, b.quiet, b.memory, b.release} {
 		if err := part(ctx); err != nil {
 			return err
 		}
