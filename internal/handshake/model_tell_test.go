@@ -30,6 +30,7 @@ const (
 	actTurn
 	actPowerOff
 	actPowerOn
+	actNeighbour
 	// leaders
 	actGiveUp
 	actWriteVouched
@@ -156,6 +157,7 @@ var words = map[actKind]string{
 	actTurn:             "the other machine of the name {N} acts",
 	actPowerOff:         "the other machine of the name {N} is powered off",
 	actPowerOn:          "there is another machine of the name {N}",
+	actNeighbour:        "the manager of another volume writes {S}",
 	actGiveUp:           "{L} begins again",
 	actWriteVouched:     "{L} knows from an administrator that the other machine is off, and writes {S}",
 	actCreate:           "{L} creates {V}",

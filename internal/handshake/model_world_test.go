@@ -68,6 +68,10 @@ type world struct {
 	collect bool
 	// severs: the access of the first node may be cut, and given back.
 	severs bool
+	// neighbours: other managers, of other volumes, write the same states.
+	neighbours bool
+	// overwrites: they do so with what they read before.
+	overwrites bool
 }
 
 // effect names a guard that is not a condition on what was read, but the way in which it is
@@ -172,6 +176,9 @@ func (m *model) steps(s state, buffer []next) []next {
 		if m.intents {
 			st.intentActs(n)
 		}
+	}
+	if m.neighbours {
+		st.neighbourActs()
 	}
 	if m.restore {
 		st.restoreActs()

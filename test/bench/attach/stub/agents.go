@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -84,26 +83,42 @@ func (a *Agents) consider(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeSt
 // leaseInterval is the interval of the real agents.
 const leaseInterval = 10 * time.Second
 
+// renewEvery renews the Leases of these nodes, nil for all, evenly spread over the interval.
 func (a *Agents) renewEvery(ctx context.Context, interval time.Duration, nodes []string) {
-	wait.JitterUntilWithContext(ctx, func(ctx context.Context) {
-		if err := a.renewAll(ctx, nodes); err != nil && ctx.Err() == nil {
-			a.Failed(err)
+	for ctx.Err() == nil {
+		due := a.renewing(nodes)
+		pace := time.NewTicker(interval / time.Duration(max(len(due), 1)))
+		for _, name := range append(due, "") {
+			select {
+			case <-ctx.Done():
+			case <-pace.C:
+			}
+			if name == "" || ctx.Err() != nil {
+				continue
+			}
+			if err := a.renew(ctx, name); err != nil && ctx.Err() == nil {
+				a.Failed(err)
+			}
 		}
-	}, interval, 0.1, true)
+		pace.Stop()
+	}
 }
 
-// RenewAll renews the Leases of all agents that are not silent.
-func (a *Agents) RenewAll(ctx context.Context) error { return a.renewAll(ctx, nil) }
+// RenewAll renews the Leases of all agents that are not silent, at once.
+func (a *Agents) RenewAll(ctx context.Context) error {
+	return stage.Each(ctx, a.renewing(nil), a.renew)
+}
 
-// renewAll renews those of these nodes; nil for all.
-func (a *Agents) renewAll(ctx context.Context, nodes []string) error {
+// renewing are those of these nodes, nil for all, whose agents are there and not silent.
+func (a *Agents) renewing(nodes []string) []string {
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	if nodes == nil {
 		nodes = slices.Collect(maps.Keys(a.nodes))
 	}
-	nodes = slices.DeleteFunc(slices.Clone(nodes), func(name string) bool { return a.nodes[name] == nil || a.nodes[name].silent })
-	a.mu.Unlock()
-	return stage.Each(ctx, nodes, a.renew)
+	return slices.DeleteFunc(slices.Clone(nodes), func(name string) bool {
+		return a.nodes[name] == nil || a.nodes[name].silent
+	})
 }
 
 // Silence has the agents of these nodes do nothing after one last renewal.
