@@ -8,9 +8,9 @@ package handshake
 import "testing"
 
 // Managers of other volumes. A state lists the volumes of a node, so they write it too, at the version that they read.
-// Of the volume that is explored they change nothing. The counters of the state are numbers that only grow, and an agent
-// that has observed one has observed all before it: a higher one voids nothing. What is left is that the version is
-// another one.
+// Of the volume that is explored they change nothing. The counters of the state are numbers that only grow, and an
+// agent that has observed one has observed all before it: a higher one voids nothing. What is left is that the version
+// is another one.
 func (st *stepper) neighbourActs() {
 	for n := range st.nodes {
 		if !st.from.node[n].exists {

@@ -43,11 +43,13 @@ func status() int {
 	return 0
 }
 
+const parts = "attach, node, pods, doctor, fleet or writes"
+
 func run(ctx context.Context) error {
 	mass, single, ofPods := attach.Options{Out: os.Stdout}, node.Options{Out: os.Stdout}, pods.Options{Out: os.Stdout}
 	large, whole := doctor.Options{Out: os.Stdout}, fleet.Options{Out: os.Stdout}
 	one := writes.Options{Out: os.Stdout}
-	part := flag.String("part", "attach", "part to measure: attach, node, pods, doctor, fleet or writes; bare-intents and bare-pods are "+
+	part := flag.String("part", "attach", "part to measure: "+parts+"; bare-intents and bare-pods are "+
 		"used by part attach, for its bare clients")
 	stage := flag.String("stage", "", "bare-intents, bare-pods: file that lists the volumes")
 	dir := flag.String("dir", "/tmp/hawser-bench", "directory of the cluster; must not exist")
@@ -78,7 +80,7 @@ func run(ctx context.Context) error {
 	case "bare-pods":
 		return serve(ctx, *stage, (*bare.Client).Pods)
 	}
-	return fmt.Errorf("unknown part %q; the parts are attach, node, pods, doctor, fleet and writes", *part)
+	return fmt.Errorf("unknown part %q; the parts are %s", *part, parts)
 }
 
 func serve(ctx context.Context, stage string, how bare.Serve) error {

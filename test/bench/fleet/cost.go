@@ -59,8 +59,8 @@ type alone struct {
 // background is how long the cost of what goes on without changes is measured.
 const background = 5 * time.Second
 
-// calm waits until manager and API server have little to do, and returns the cost before and after the last pause. It polls because
-// nothing signals that.
+// calm waits until manager and API server have little to do, and returns the cost before and after the last pause. It
+// polls because nothing signals that.
 func (b *bench) calm(ctx context.Context) (before, after cost, err error) {
 	for begin := time.Now(); err == nil; before = after {
 		if after, err = b.cost(); err != nil {
@@ -92,7 +92,8 @@ func (b *bench) oneByOne(ctx context.Context, volumes []*stage.Volume) (alone, e
 	each := func(idle, before, after time.Duration) time.Duration {
 		return time.Duration((float64(after-before) - took*float64(before-idle)) / n)
 	}
-	a.cost = cost{each(idle.manager, before.manager, after.manager), each(idle.apiServer, before.apiServer, after.apiServer)}
+	a.cost.manager = each(idle.manager, before.manager, after.manager)
+	a.cost.apiServer = each(idle.apiServer, before.apiServer, after.apiServer)
 	return a, err
 }
 
@@ -237,16 +238,17 @@ const sample = 100
 // resources in JSON.
 func (b *bench) stored(ctx context.Context) (string, error) {
 	var all []string
+	const protobuf, json = "application/vnd.kubernetes.protobuf", "application/json"
 	for _, kind := range []struct {
 		path, accept string
 		count        int
 	}{
-		{"/api/v1/persistentvolumes", "application/vnd.kubernetes.protobuf", sample},
-		{"/api/v1/persistentvolumeclaims", "application/vnd.kubernetes.protobuf", sample},
-		{"/apis/storage.k8s.io/v1/volumeattachments", "application/vnd.kubernetes.protobuf", sample},
-		{"/apis/volumes.hawser.io/v1alpha1/volumeattachmentintents", "application/json", sample},
-		{"/apis/volumes.hawser.io/v1alpha1/nodevolumestates", "application/json", min(sample, b.nodes)},
-		{"/api/v1/namespaces/" + volumesv1alpha1.InstallNamespace + "/configmaps", "application/vnd.kubernetes.protobuf", sample},
+		{"/api/v1/persistentvolumes", protobuf, sample},
+		{"/api/v1/persistentvolumeclaims", protobuf, sample},
+		{"/apis/storage.k8s.io/v1/volumeattachments", protobuf, sample},
+		{"/apis/volumes.hawser.io/v1alpha1/volumeattachmentintents", json, sample},
+		{"/apis/volumes.hawser.io/v1alpha1/nodevolumestates", json, min(sample, b.nodes)},
+		{"/api/v1/namespaces/" + volumesv1alpha1.InstallNamespace + "/configmaps", protobuf, sample},
 	} {
 		config := b.cluster.Instruments()
 		config.WrapTransport = func(next http.RoundTripper) http.RoundTripper {

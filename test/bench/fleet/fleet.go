@@ -50,7 +50,8 @@ type Options struct {
 // AddFlags adds the flags of this part alone.
 func (o *Options) AddFlags(flags *flag.FlagSet) {
 	flags.IntVar(&o.nodes, "fleet-nodes", 500, "fleet: number of nodes; a tenth of them is the zone that goes silent")
-	flags.IntVar(&o.volumes, "fleet-volumes", 10_000, "fleet: number of volumes that are attached, an equal share to each node")
+	flags.IntVar(&o.volumes, "fleet-volumes", 10_000,
+		"fleet: number of volumes that are attached, an equal share to each node")
 	flags.IntVar(&o.repetitions, "fleet-repetitions", 20, "fleet: number of volumes that are measured one at a time")
 	flags.IntVar(&o.failing, "fleet-failing", 1000, "fleet: number of volumes whose driver fails")
 	flags.DurationVar(&o.idle, "fleet-idle", time.Minute, "fleet: how long requests are counted with all attached, "+
@@ -59,7 +60,8 @@ func (o *Options) AddFlags(flags *flag.FlagSet) {
 	flags.BoolVar(&o.keep, "fleet-keep", false, "fleet: keep the cluster's directory with logs and profiles")
 	flags.StringVar(&o.parts, "fleet-parts", "", "fleet: comma-separated parts to measure once all are attached: "+
 		"idle, restart, leader, zone, driver and detach; empty for all")
-	flags.StringVar(&o.manager, "fleet-manager", filepath.Join(apiserver.Root(), "bin", "manager"), "fleet: Hawser's manager")
+	flags.StringVar(&o.manager, "fleet-manager", filepath.Join(apiserver.Root(), "bin", "manager"),
+		"fleet: Hawser's manager")
 }
 
 // Run measures and reports.

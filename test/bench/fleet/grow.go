@@ -48,9 +48,10 @@ func (b *bench) grow(ctx context.Context) error {
 			"attach p50 %s, p90 %s; detach p50 %s, p90 %s; CPU of the manager %s, of the API server %s",
 			show(one.attach.P50), show(one.attach.P90), show(one.detach.P50), show(one.detach.P90),
 			show(one.cost.manager), show(one.cost.apiServer))
-		if point == few {
+		switch point {
+		case few:
 			first = one
-		} else if point == b.volumes {
+		case b.volumes:
 			b.goal(fmt.Sprintf("one change beside %d against %d", b.volumes, few), "<= 1.1x", fmt.Sprintf(
 				"attach %.2fx, detach %.2fx, CPU of the manager %.2fx, of the API server %.2fx",
 				ratio(one.attach.P50, first.attach.P50), ratio(one.detach.P50, first.detach.P50),
@@ -117,10 +118,11 @@ func (b *bench) memory(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.add(fmt.Sprintf("memory of the manager beside %d", b.volumes), "resident %s, peak %s, live heap %s; without any %s, live heap %s",
+	b.add(fmt.Sprintf("memory of the manager beside %d", b.volumes),
+		"resident %s, peak %s, live heap %s; without any %s, live heap %s",
 		mebibytes(manager.Resident), mebibytes(manager.Peak), mebibytes(live), mebibytes(b.resident), mebibytes(b.base))
-	b.add("memory of API server and etcd, bytes in etcd", "%s, %s, %s", mebibytes(apiServer.Resident), mebibytes(etcd.Resident),
-		mebibytes(int64(size)))
+	b.add("memory of API server and etcd, bytes in etcd", "%s, %s, %s", mebibytes(apiServer.Resident),
+		mebibytes(etcd.Resident), mebibytes(int64(size)))
 	stored, err := b.stored(ctx)
 	if err != nil {
 		return err

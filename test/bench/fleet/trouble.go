@@ -33,7 +33,8 @@ func (b *bench) restart(ctx context.Context) error {
 		return err
 	}
 	begin := time.Now()
-	if b.manager, err = b.start(ctx, "restarted", "--leader-elect=false", "--pprof-bind-address="+pprofAddress); err != nil {
+	b.manager, err = b.start(ctx, "restarted", "--leader-elect=false", "--pprof-bind-address="+pprofAddress)
+	if err != nil {
 		return err
 	}
 	var profile errgroup.Group
@@ -119,7 +120,8 @@ func (b *bench) loseLeader(ctx context.Context) error {
 	if err := b.first(ctx); err != nil {
 		return err
 	}
-	b.add("the leader of two managers is killed", "the other one has attached the next volume %s later", show(time.Since(begin)))
+	b.add("the leader of two managers is killed", "the other one has attached the next volume %s later",
+		show(time.Since(begin)))
 	_, err = b.detach(ctx, b.single[:1])
 	return err
 }

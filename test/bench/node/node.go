@@ -48,7 +48,9 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	// The signal that ended the run must not interrupt its end.
 	defer func() { err = errors.Join(err, b.Down(context.WithoutCancel(ctx))) }()
-	for _, part := range []func(context.Context) error{b.prepare, b.unused, b.alone, b.besideMounts, b.together, b.quiet, b.memory, b.release} {
+	for _, part := range []func(context.Context) error{
+		b.prepare, b.unused, b.alone, b.besideMounts, b.together, b.quiet, b.memory, b.release,
+	} {
 		if err := part(ctx); err != nil {
 			return err
 		}

@@ -49,7 +49,8 @@ func (b *bench) variants(cbor bool) []variant {
 }
 
 func (b *bench) attachment(ctx context.Context, round, i int) error {
-	body := fmt.Appendf(nil, `{"status":{"attached":true,"attachmentMetadata":{"round":"%d-%d"}}}`, round, time.Now().UnixNano())
+	body := fmt.Appendf(nil, `{"status":{"attached":true,"attachmentMetadata":{"round":"%d-%d"}}}`, round,
+		time.Now().UnixNano())
 	return b.objects.client.Status().Patch(ctx, b.objects.attachments[i], client.RawPatch(types.MergePatchType, body))
 }
 
@@ -78,7 +79,7 @@ func (b *bench) patched(ctx context.Context, round, i int) error {
 }
 
 func (b *bench) state(volumes int) func(context.Context, int, int) error {
-	return func(ctx context.Context, round, i int) error {
+	return func(ctx context.Context, _, i int) error {
 		nvs := b.objects.states[i]
 		nvs.Spec.Attachments = state(i).Spec.Attachments[:volumes]
 		nvs.Spec.Protocol.Fences++
@@ -209,7 +210,8 @@ func (b *bench) policies(ctx context.Context) (func(context.Context) error, erro
 		return nil, err
 	}
 	instruments := b.objects.client
-	if b.objects.client, err = client.NewWithWatch(manager, client.Options{Scheme: b.objects.client.Scheme()}); err != nil {
+	scheme := instruments.Scheme()
+	if b.objects.client, err = client.NewWithWatch(manager, client.Options{Scheme: scheme}); err != nil {
 		return nil, fmt.Errorf("creating a client: %w", err)
 	}
 	return func(ctx context.Context) error {

@@ -117,7 +117,9 @@ func (b *bench) measure(ctx context.Context, v variant) error {
 		if err != nil {
 			return err
 		}
-		if err := stage.Each(ctx, numbers, func(ctx context.Context, i int) error { return v.write(ctx, round, i) }); err != nil {
+		if err := stage.Each(ctx, numbers, func(ctx context.Context, i int) error {
+			return v.write(ctx, round, i)
+		}); err != nil {
 			return err
 		}
 		after, err := b.cpu()

@@ -157,7 +157,8 @@ func (a *Agents) renew(ctx context.Context, node string) error {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: volumesv1alpha1.InstallNamespace,
 		Name: volumesv1alpha1.AgentLeasePrefix + node}}
 	now := metav1.NowMicro()
-	err := a.Client.Patch(ctx, lease, merge(map[string]any{"spec": map[string]any{"renewTime": now, "holderIdentity": node}}))
+	spec := map[string]any{"renewTime": now, "holderIdentity": node}
+	err := a.Client.Patch(ctx, lease, merge(map[string]any{"spec": spec}))
 	if apierrors.IsNotFound(err) {
 		lease.Spec.RenewTime, lease.Spec.HolderIdentity = &now, &node
 		err = client.IgnoreAlreadyExists(a.Client.Create(ctx, lease))
