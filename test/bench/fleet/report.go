@@ -25,7 +25,8 @@ func (b *bench) goal(what, wanted, measured string) {
 
 // report prints the rows in the format of docs/internals/benchmarks.md.
 func (b *bench) report() {
-	_, _ = fmt.Fprintf(b.Out, "\n%d volumes on %d nodes, %d CPUs, fsync %t\n\n", b.volumes, b.nodes, runtime.NumCPU(), b.fsync)
+	_, _ = fmt.Fprintf(b.Out, "\n%d volumes on %d nodes, %d CPUs, fsync %t\n\n", b.volumes, b.nodes, runtime.NumCPU(),
+		b.fsync)
 	_, _ = fmt.Fprint(b.Out, "| | goal | measured |\n|---|---|---|\n")
 	for _, r := range b.rows {
 		_, _ = fmt.Fprintf(b.Out, "| %s | %s | %s |\n", r.what, r.wanted, r.measured)
