@@ -27,35 +27,8 @@ import (
 type attachTimes struct {
 	mu    sync.Mutex
 	since map[types.UID]time.Time
-	// turns are when what is under way for long may be written, and reserved is when all of them would be in order.
-	turns    map[types.UID]time.Time
-	reserved time.Time
 	// progress is when each driver last got something attached.
 	progress map[string]time.Time
-}
-
-// So much of what is under way for long is written at once, and the rest at this interval. Where 100,000 volumes are
-// attached, each would otherwise cost one write more, of those that all of them wait for.
-const (
-	turnsAtOnce = 100
-	turnEvery   = 100 * time.Millisecond
-)
-
-// turn is how long the intent waits for its turn.
-func (b *attachTimes) turn(intent types.UID, now time.Time) time.Duration {
-	turn, has := b.turns[intent]
-	if !has {
-		if b.turns == nil {
-			b.turns = map[types.UID]time.Time{}
-		}
-		if b.reserved.Before(now) {
-			b.reserved = now
-		}
-		b.reserved = b.reserved.Add(turnEvery)
-		turn = b.reserved.Add(-turnsAtOnce * turnEvery)
-		b.turns[intent] = turn
-	}
-	return max(turn.Sub(now), 0)
 }
 
 // attached takes note of a driver's progress.
@@ -78,7 +51,6 @@ func (b *attachTimes) left(
 	defer b.mu.Unlock()
 	if !soon || meta.IsStatusConditionTrue(intent.Status.Conditions, volumesv1alpha1.ConditionAttached) {
 		delete(b.since, intent.UID)
-		delete(b.turns, intent.UID)
 		return 0
 	}
 	since, known := b.since[intent.UID]
@@ -92,10 +64,7 @@ func (b *attachTimes) left(
 	if progress, ok := b.progress[driver]; ok {
 		quiet = max(quiet, min(slow-now.Sub(progress), verySlow-now.Sub(since)))
 	}
-	if quiet > 0 {
-		return quiet
-	}
-	return b.turn(intent.UID, now)
+	return max(quiet, 0)
 }
 
 // lastProgress is when the driver last got something attached; zero if it is not known.
@@ -110,7 +79,6 @@ func (b *attachTimes) forget(uid types.UID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.since, uid)
-	delete(b.turns, uid)
 }
 
 // detachTimes remembers since when volumes are being detached from nodes, only to measure it.
