@@ -116,26 +116,31 @@ func (e *exploration) trapped() *violation {
 
 // cannotReach walks back from the goal and returns the first state that it does not come to.
 func (e *exploration) cannotReach(goal func(*state) bool) (uint32, bool) {
-	n := len(e.states)
+	return cannotReach(e.offsets, e.targets, func(i uint32) bool { return goal(&e.states[i]) })
+}
+
+// cannotReach is that of the states i, from which targets[offsets[i]:offsets[i+1]] follow.
+func cannotReach(offsets, targets []uint32, goal func(uint32) bool) (uint32, bool) {
+	n := len(offsets) - 1
 	starts := make([]uint32, n+1)
-	for _, t := range e.targets {
+	for _, t := range targets {
 		starts[t+1]++
 	}
 	for i := range n {
 		starts[i+1] += starts[i]
 	}
-	sources, fill := make([]uint32, len(e.targets)), make([]uint32, n)
+	sources, fill := make([]uint32, len(targets)), make([]uint32, n)
 	for i := range n {
-		for _, t := range e.targets[e.offsets[i]:e.offsets[i+1]] {
+		for _, t := range targets[offsets[i]:offsets[i+1]] {
 			sources[starts[t]+fill[t]] = uint32(i)
 			fill[t]++
 		}
 	}
 	reached, queue := make([]bool, n), []uint32{}
-	for i := range e.states {
-		if goal(&e.states[i]) {
+	for i := range uint32(n) {
+		if goal(i) {
 			reached[i] = true
-			queue = append(queue, uint32(i))
+			queue = append(queue, i)
 		}
 	}
 	for ; len(queue) > 0; queue = queue[1:] {

@@ -23,6 +23,16 @@ func (st *stepper) neighbourActs() {
 		st.wroteState(&s, n)
 		st.emit(act{kind: actNeighbour, node: uint8(n)}, s)
 	}
+	if !st.exclusive {
+		return
+	}
+	// A ConfigMap has the locks of many volumes, also where that of this one is missing.
+	s := st.from
+	if st.overwritesLocks && s.older.lock.exists {
+		s.lock = s.older.lock
+	}
+	st.wroteLock(&s, st.from.lock)
+	st.emit(act{kind: actNeighbourLocks}, s)
 }
 
 // TestManagersOfOtherVolumesBreakNothing explores worlds in which other managers, of other volumes, are active all the
@@ -44,9 +54,17 @@ func TestManagersOfOtherVolumesBreakNothing(t *testing.T) {
 }
 
 func TestAManagerThatWritesAnotherVolumeBackAsItWasIsFound(t *testing.T) {
-	w := exclusiveWorld
-	w.neighbours, w.overwrites = true, true
-	if _, v := exploreAll(t, newModel(w, GuardNone, effectNone)); v == nil {
-		t.Error("a manager of other volumes that takes Detaching back: no invariant is broken, want one")
+	states, locks := exclusiveWorld, exclusiveWorld
+	states.overwrites, locks.overwritesLocks = true, true
+	for name, w := range map[string]world{"its Detaching": states, "its lock": locks} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w.neighbours = true
+			if _, v := exploreAll(t, newModel(w, GuardNone, effectNone)); v == nil {
+				t.Errorf("a manager of other volumes that takes %s back: no invariant is broken, want one", name)
+			} else {
+				t.Logf("%s: %s", name, v)
+			}
+		})
 	}
 }

@@ -169,6 +169,9 @@ type nodeState struct {
 
 	intent  intentState
 	kubelet kubeletState
+
+	// wrote and wroteNode: the step has written the NodeVolumeState or the Node, which have more volumes than this one.
+	wrote, wroteNode bool
 }
 
 func (n *nodeState) isExcused(uid uint8) bool  { return uid != 0 && n.excused&(1<<uid) != 0 }
@@ -369,6 +372,7 @@ func (s state) canonical() state {
 	var uids, boots [2]naming
 	for i := range s.node {
 		n, m := &s.node[i], &uids[i]
+		n.wrote, n.wroteNode = false, false
 		for _, b := range [...]*uint8{&n.kubelet.boot, &n.kubelet.named, &n.kubelet.said, &n.entry.boot} {
 			boots[i].rename(b)
 		}

@@ -31,6 +31,7 @@ const (
 	actPowerOff
 	actPowerOn
 	actNeighbour
+	actNeighbourLocks
 	// leaders
 	actGiveUp
 	actWriteVouched
@@ -158,6 +159,7 @@ var words = map[actKind]string{
 	actPowerOff:         "the other machine of the name {N} is powered off",
 	actPowerOn:          "there is another machine of the name {N}",
 	actNeighbour:        "the manager of another volume writes {S}",
+	actNeighbourLocks:   "the manager of another volume writes its lock beside {C}",
 	actGiveUp:           "{L} begins again",
 	actWriteVouched:     "{L} knows from an administrator that the other machine is off, and writes {S}",
 	actCreate:           "{L} creates {V}",

@@ -72,6 +72,8 @@ type world struct {
 	neighbours bool
 	// overwrites: they do so with what they read before.
 	overwrites bool
+	// overwritesLocks: they write the lock back as it was before it was moved.
+	overwritesLocks bool
 }
 
 // effect names a guard that is not a condition on what was read, but the way in which it is
@@ -197,6 +199,7 @@ func (st *stepper) fault(a act, s state) {
 
 // wroteState voids everything that waits to be written at an older version of the node's state.
 func (st *stepper) wroteState(s *state, n int) {
+	s.node[n].wrote = true
 	s.node[n].cut.since = s.node[n].cut.severed
 	if st.without == effectCAS {
 		return
@@ -229,7 +232,7 @@ func (st *stepper) wroteState(s *state, n int) {
 
 // wroteLock voids everything that waits to be written at an older version of the lock.
 func (st *stepper) wroteLock(s *state, was lockState) {
-	if st.without == effectLive {
+	if st.without == effectLive || st.overwritesLocks && was.from == 0 {
 		s.older.lock = was
 	}
 	for i := range s.leader {
@@ -242,6 +245,7 @@ func (st *stepper) wroteLock(s *state, was lockState) {
 
 // wroteNode voids what waits to be written at an older version of the Node.
 func (st *stepper) wroteNode(s *state) {
+	s.node[0].wroteNode = true
 	for i := range s.leader {
 		switch s.leader[i].pc {
 		case listing, list:
