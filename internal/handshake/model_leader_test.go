@@ -122,7 +122,14 @@ func (st *stepper) create(i, n int) {
 }
 
 func (st *stepper) beginAttached(i, n int) {
-	if !st.from.node[n].exists || st.rules.MayBringIn(st.exclusive, st.usedElsewhere(n)) != GuardNone {
+	elsewhere := st.usedElsewhere(n)
+	if other := st.from.node[1-n]; other.behind {
+		elsewhere = other.pastUse
+	}
+	if h := st.from.node[n]; st.waits && h.behind && !h.unconfirmed {
+		return
+	}
+	if !st.from.node[n].exists || st.rules.MayBringIn(st.exclusive, elsewhere) != GuardNone {
 		return
 	}
 	st.readForAttached(i, leader{pc: attaching, node: uint8(n)})

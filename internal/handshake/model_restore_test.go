@@ -56,6 +56,13 @@ func (st *stepper) restoreActs() {
 		s.restored.reported = true
 		st.emit(act{kind: actReportRestore}, s)
 	}
+	if st.lags && st.from.restored.done && (st.from.node[0].behind || st.from.node[1].behind) {
+		s := st.from
+		for n := range s.node {
+			s.node[n].behind, s.node[n].pastUse = false, false
+		}
+		st.emit(act{kind: actCatchUp}, s)
+	}
 	for n := range st.nodes {
 		st.hear(n)
 		st.confirm(n)
@@ -134,6 +141,8 @@ func (st *stepper) restoreBackup() {
 		h.late, h.leased, h.excuse = lateWrite{}, was.leased, was.excuse
 		h.intent.lost = h.intent.lost || was.intent == intentAbsent && h.intent.phase != intentAbsent
 		h.intent.phase, h.intent.acknowledged = was.intent, false
+		h.behind = st.lags
+		h.pastUse = st.lags && h.view().InUse() && !h.entry.forced
 		h.unheard = st.without != effectListensAgain
 		if st.without != effectSession {
 			h.acked, h.between = false, true

@@ -149,6 +149,9 @@ type nodeState struct {
 	// session (unconfirmed), and the agent has no session (between).
 	unheard, unconfirmed, between bool
 	excuse                        excuse
+	// behind: the cache of the manager that attaches still has this state as it was restored, and pastUse is what that
+	// says.
+	behind, pastUse bool
 
 	said assertState
 	cut  cutState

@@ -32,6 +32,7 @@ const (
 	actPowerOn
 	actNeighbour
 	actNeighbourLocks
+	actCatchUp
 	// leaders
 	actGiveUp
 	actWriteVouched
@@ -160,6 +161,7 @@ var words = map[actKind]string{
 	actPowerOn:          "there is another machine of the name {N}",
 	actNeighbour:        "the manager of another volume writes {S}",
 	actNeighbourLocks:   "the manager of another volume writes its lock beside {C}",
+	actCatchUp:          "the cache of the manager that attaches has caught up",
 	actGiveUp:           "{L} begins again",
 	actWriteVouched:     "{L} knows from an administrator that the other machine is off, and writes {S}",
 	actCreate:           "{L} creates {V}",

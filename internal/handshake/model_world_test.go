@@ -74,6 +74,11 @@ type world struct {
 	overwrites bool
 	// overwritesLocks: they write the lock back as it was before it was moved.
 	overwritesLocks bool
+	// lags: the manager that attaches is another one than the one that confirms sessions, and has its own cache of what
+	// is used elsewhere.
+	lags bool
+	// waits: it attaches by that cache only once it contains the confirmation of the node's session.
+	waits bool
 }
 
 // effect names a guard that is not a condition on what was read, but the way in which it is

@@ -21,7 +21,7 @@ package handshake
 // another node, and was not forced away from there. Without a restore the lock says all of that. After one it may be
 // of the past, and an agent uses a volume that has no entry in the API. It is asked before each write of Attached, at
 // the version that is written upon: the manager that confirmed that version had heard every agent, and what an agent
-// uses without an entry it used before.
+// uses without an entry it used before. Where elsewhere is read from a cache, that contains the confirmation.
 func (p Protocol) MayBringIn(exclusive, elsewhere bool) Guard {
 	return p.refuse(GuardUsedElsewhere, !exclusive || !elsewhere)
 }

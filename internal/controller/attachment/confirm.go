@@ -97,6 +97,9 @@ func (c *Controller) gatherConfirmation(
 	r := confirmation{
 		node: n.Name, state: handshake.NodeOf(nvs, f.Volume), cachedExclusive: f.Exclusive, needsHold: a != nil,
 	}
+	if err := c.hasConfirmation(ctx, nvs); err != nil {
+		return r, err
+	}
 	user, err := nodestate.UserElsewhere(ctx, c.Client, n.Name, f.Volume)
 	if r.usedElsewhere = user != ""; err != nil {
 		return r, err
@@ -116,6 +119,27 @@ func (c *Controller) gatherConfirmation(
 		r.lifted, err = c.liftedElsewhere(ctx, f, n)
 	}
 	return r, err
+}
+
+// errBehind: what is used elsewhere is not known yet, because the cache is older than the session of the node's agent.
+var errBehind = errors.New("the cache does not show yet that the session of the node's agent is confirmed")
+
+// hasConfirmation is an error unless the cache has the confirmation of the agent's session that nvs has. What is used
+// elsewhere comes from the cache. Whoever confirmed the session had the reports of all agents, and a watch shows them
+// before the confirmation. It may have been another manager, which led before this one. While the session is not
+// confirmed the node does not use the volume, and its confirmation asks who does.
+func (c *Controller) hasConfirmation(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) error {
+	if nvs == nil || handshake.NodeOf(nvs, "").Unconfirmed {
+		return nil
+	}
+	cached := &volumesv1alpha1.NodeVolumeState{}
+	if err := c.Client.Get(ctx, client.ObjectKeyFromObject(nvs), cached); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading the state of node %s: %w", nvs.Name, err)
+	}
+	if cached.UID != nvs.UID || cached.Spec.Protocol.ConfirmedSession != nvs.Spec.Protocol.ConfirmedSession {
+		return errBehind
+	}
+	return nil
 }
 
 // guard returns the guard that refuses Attached.
