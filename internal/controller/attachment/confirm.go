@@ -125,8 +125,8 @@ func (c *Controller) gatherConfirmation(
 var errBehind = errors.New("the cache does not show yet that the session of the node's agent is confirmed")
 
 // hasConfirmation is an error unless the cache has the confirmation of the agent's session that nvs has. What is used
-// elsewhere comes from the cache. Whoever confirmed the session had the reports of all agents, and a watch shows them
-// before the confirmation. It may have been another manager, which led before this one. While the session is not
+// elsewhere comes from the cache. The manager that confirmed the session had the reports of all agents, and a watch
+// shows them before the confirmation. It may have been another one, which led before this one. While the session is not
 // confirmed the node does not use the volume, and its confirmation asks who does.
 func (c *Controller) hasConfirmation(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) error {
 	if nvs == nil || handshake.NodeOf(nvs, "").Unconfirmed {

@@ -128,13 +128,22 @@ func (c *Controller) pvcChanged(ctx context.Context, before, after client.Object
 }
 
 func (c *Controller) addIntents(ctx context.Context, field, key string, q queue) {
+	c.addIntentsIf(ctx, field, key, func(*volumesv1alpha1.VolumeAttachmentIntent) bool { return true }, q)
+}
+
+// addIntentsIf adds the volumes of those intents that are selected.
+func (c *Controller) addIntentsIf(
+	ctx context.Context, field, key string, selected func(*volumesv1alpha1.VolumeAttachmentIntent) bool, q queue,
+) {
 	intents := &volumesv1alpha1.VolumeAttachmentIntentList{}
 	if err := c.Client.List(ctx, intents, client.MatchingFields{field: key}); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "listing intents", "by", field, "key", key)
 		return
 	}
 	for i := range intents.Items {
-		c.addIntentVolume(ctx, &intents.Items[i], q)
+		if selected(&intents.Items[i]) {
+			c.addIntentVolume(ctx, &intents.Items[i], q)
+		}
 	}
 }
 

@@ -132,15 +132,7 @@ func (c *Controller) agentHeard(ctx context.Context, node string, q queue) {
 		return
 	}
 	addMoving(nvs, q)
-	intents := &volumesv1alpha1.VolumeAttachmentIntentList{}
-	if err := c.Client.List(ctx, intents, client.MatchingFields{index.Node: node}); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "listing the intents of a node", "node", node)
-	}
-	for i := range intents.Items {
-		if underWay(&intents.Items[i]) {
-			c.addIntentVolume(ctx, &intents.Items[i], q)
-		}
-	}
+	c.addIntentsIf(ctx, index.Node, node, underWay, q)
 	c.addNode(ctx, nvs, afterwards(q))
 	c.addLocked(ctx, node, entriesOf(nvs), q)
 }
@@ -257,17 +249,10 @@ func (c *Controller) addLocked(
 
 // addRefused adds the volumes that the node's state was too large for.
 func (c *Controller) addRefused(ctx context.Context, node string, q queue) {
-	intents := &volumesv1alpha1.VolumeAttachmentIntentList{}
-	if err := c.Client.List(ctx, intents, client.MatchingFields{index.Node: node}); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "listing the intents of a node", "node", node)
-		return
-	}
-	for i := range intents.Items {
-		attached := meta.FindStatusCondition(intents.Items[i].Status.Conditions, volumesv1alpha1.ConditionAttached)
-		if attached != nil && attached.Reason == volumesv1alpha1.ReasonNodeStateTooLarge {
-			c.addIntentVolume(ctx, &intents.Items[i], q)
-		}
-	}
+	c.addIntentsIf(ctx, index.Node, node, func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+		attached := meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionAttached)
+		return attached != nil && attached.Reason == volumesv1alpha1.ReasonNodeStateTooLarge
+	}, q)
 }
 
 // nodeChanged wakes the volumes that the kubelet lists differently and, where the node as such changed, all of the

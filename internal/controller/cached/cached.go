@@ -54,16 +54,15 @@ func Options() cache.Options {
 				Label: labels.SelectorFromSet(install.AgentLabels),
 				Field: fields.OneTermEqualSelector("metadata.namespace", install.Namespace()),
 			},
-			&rbacv1.Role{}:                            {Label: nodeAccounts},
-			&rbacv1.RoleBinding{}:                     {Label: nodeAccounts},
-			&storagev1.CSIDriver{}:                    {},
-			&storagev1.CSINode{}:                      {},
-			&storagev1.CSIStorageCapacity{}:           {},
-			&storagev1.StorageClass{}:                 {Transform: trimStorageClass},
-			&storagev1.VolumeAttachment{}:             {},
-			&volumesv1alpha1.NodeVolumeState{}:        {Transform: trimState},
-			&volumesv1alpha1.VolumeAttachmentIntent{}: {Transform: trimIntent},
-			namespaceMetadata():                       {Transform: trimNamespace},
+			&rbacv1.Role{}:                     {Label: nodeAccounts},
+			&rbacv1.RoleBinding{}:              {Label: nodeAccounts},
+			&storagev1.CSIDriver{}:             {},
+			&storagev1.CSINode{}:               {},
+			&storagev1.CSIStorageCapacity{}:    {},
+			&storagev1.StorageClass{}:          {Transform: trimStorageClass},
+			&storagev1.VolumeAttachment{}:      {},
+			&volumesv1alpha1.NodeVolumeState{}: {},
+			namespaceMetadata():                {Transform: trimNamespace},
 		},
 	}
 }
@@ -225,32 +224,6 @@ func trimNamespace(o any) (any, error) {
 		trimmed.Annotations = map[string]string{volumesv1alpha1.AllowedNodesAnnotation: nodes}
 	}
 	return trimmed, nil
-}
-
-// trimState and trimIntent keep everything, because the manager writes the whole object. They give back the room that
-// decoding leaves in lists, which is half of a list of twenty volumes.
-func trimState(o any) (any, error) {
-	if state, ok := o.(*volumesv1alpha1.NodeVolumeState); ok {
-		state.ManagedFields = nil
-		state.Spec.Attachments, state.Status.Volumes = exact(state.Spec.Attachments), exact(state.Status.Volumes)
-	}
-	return o, nil
-}
-
-func trimIntent(o any) (any, error) {
-	if intent, ok := o.(*volumesv1alpha1.VolumeAttachmentIntent); ok {
-		intent.ManagedFields = nil
-		intent.Status.Conditions = exact(intent.Status.Conditions)
-	}
-	return o, nil
-}
-
-// exact is the list in an array of its own length.
-func exact[T any](list []T) []T {
-	if len(list) == cap(list) {
-		return list
-	}
-	return append(make([]T, 0, len(list)), list...)
 }
 
 func trimStorageClass(o any) (any, error) {

@@ -15,8 +15,8 @@ import (
 // forgotten: a cluster has few sizes.
 var sizes sync.Map
 
-// shared is a list that says the same as list, and that all who say so share. A map with one size takes 640 bytes, and
-// each volume has three of them, which is more than the rest of its claim takes.
+// shared is a list that says the same as list, and that all who say so share. A map with one size takes some 500 bytes,
+// and each volume has three of them.
 func shared(list corev1.ResourceList) corev1.ResourceList {
 	size, sized := list[corev1.ResourceStorage]
 	if !sized || len(list) > 1 {

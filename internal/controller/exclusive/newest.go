@@ -15,44 +15,39 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// newest remembers the newest version of each ConfigMap that was read, with what it says, and which writes were
-// ours. The zero value is ready to use.
+// newest remembers the newest version of each ConfigMap that was read, and which writes were ours. The zero value is
+// ready to use.
 type newest struct {
 	mu   sync.Mutex
-	last map[string]version
+	last map[string]*corev1.ConfigMap
 	// own writes that the watch has not shown yet, by the UID of the ConfigMap.
 	own map[types.UID]map[int64]bool
 }
 
-type version struct {
-	object *corev1.ConfigMap
-	table  table
-}
-
 // get returns the newest version that is remembered; nil when there is none.
-func (n *newest) get(name string) (*corev1.ConfigMap, table) {
+func (n *newest) get(name string) *corev1.ConfigMap {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	v := n.last[name]
-	return v.object, v.table
+	return n.last[name]
 }
 
 // of returns what was written last if the cache, which has cached, is behind it, and cached otherwise.
 func (n *newest) of(cached *corev1.ConfigMap) (*corev1.ConfigMap, table, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if v := n.last[cached.Name]; v.object != nil && v.object.UID == cached.UID {
-		if order, err := resourceversion.CompareResourceVersion(v.object.ResourceVersion,
+	object := cached
+	if last := n.last[cached.Name]; last != nil && last.UID == cached.UID {
+		if order, err := resourceversion.CompareResourceVersion(last.ResourceVersion,
 			cached.ResourceVersion); err == nil && order >= 0 {
-			return v.object, v.table, nil
+			object = last
 		}
 	}
-	t, err := parse(cached)
+	t, err := parse(object)
 	if err != nil {
 		return nil, t, err
 	}
-	n.keep(cached, t)
-	return cached, t, nil
+	n.keep(object)
+	return object, t, nil
 }
 
 // wrote takes note of a write of ours.
@@ -60,7 +55,7 @@ func (n *newest) wrote(object *corev1.ConfigMap, t table) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	object.ManagedFields = nil
-	n.keep(object, t)
+	n.keep(object)
 	if n.own == nil {
 		n.own = map[types.UID]map[int64]bool{}
 	}
@@ -70,11 +65,11 @@ func (n *newest) wrote(object *corev1.ConfigMap, t table) {
 	n.own[object.UID][t.Writes] = true
 }
 
-func (n *newest) keep(object *corev1.ConfigMap, t table) {
+func (n *newest) keep(object *corev1.ConfigMap) {
 	if n.last == nil {
-		n.last = map[string]version{}
+		n.last = map[string]*corev1.ConfigMap{}
 	}
-	n.last[object.Name] = version{object, t}
+	n.last[object.Name] = object
 }
 
 // Changed names the volumes whose locks another process has changed, given both versions that the watch shows; one
@@ -123,7 +118,7 @@ func (n *newest) forget(object *corev1.ConfigMap) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.own, object.UID)
-	if v := n.last[object.Name]; v.object != nil && v.object.UID == object.UID {
+	if last := n.last[object.Name]; last != nil && last.UID == object.UID {
 		delete(n.last, object.Name)
 	}
 }

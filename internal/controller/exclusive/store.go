@@ -204,8 +204,9 @@ func (s *Store) known(ctx context.Context, name string) (*corev1.ConfigMap, tabl
 	cached := &corev1.ConfigMap{}
 	err := s.Client.Get(ctx, key(name), cached)
 	if apierrors.IsNotFound(err) {
-		object, t := s.newest.get(name)
-		return object, t, nil
+		object := s.newest.get(name)
+		t, err := parse(object)
+		return object, t, err
 	}
 	if err != nil {
 		return nil, table{}, fmt.Errorf("reading the locks of %s: %w", name, err)

@@ -23,14 +23,18 @@ type lanes struct {
 	waiting sets.Set[reconcile.Request]
 }
 
-// delay what is about to be added.
-func (l *lanes) delay(req reconcile.Request) {
+// delay what is about to be added, or take that back.
+func (l *lanes) delay(req reconcile.Request, delayed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.delayed == nil {
 		l.delayed, l.waiting = sets.New[reconcile.Request](), sets.New[reconcile.Request]()
 	}
-	l.delayed.Insert(req)
+	if delayed {
+		l.delayed.Insert(req)
+	} else {
+		l.delayed.Delete(req)
+	}
 }
 
 // Push adds what is not in the queue.

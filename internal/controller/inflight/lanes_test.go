@@ -61,6 +61,16 @@ func TestWhatChangesWhileItIsAtWorkComesAgainAfterwards(t *testing.T) {
 	if got := taken(q); got != "b a" {
 		t.Errorf("a was added for later while it was at work: %q come out, want \"b a\"", got)
 	}
+
+	q.Add(object("a"))
+	req, _ = q.TypedRateLimitingInterface.Get()
+	q.Later().Add(object("a"))
+	q.Later().Add(object("b"))
+	q.Add(object("a"))
+	q.Done(req)
+	if got := taken(q); got != "a b" {
+		t.Errorf("a was also added by itself while it was at work: %q come out, want \"a b\"", got)
+	}
 }
 
 // taken empties the queue.

@@ -50,8 +50,14 @@ func (q *Queue) Later() workqueue.TypedRateLimitingInterface[reconcile.Request] 
 type later struct{ *Queue }
 
 func (l later) Add(req reconcile.Request) {
-	l.lanes.delay(req)
-	l.Queue.Add(req)
+	l.lanes.delay(req, true)
+	l.TypedRateLimitingInterface.Add(req)
+}
+
+// Add an object, also where it was added for later while it is at work.
+func (q *Queue) Add(req reconcile.Request) {
+	q.lanes.delay(req, false)
+	q.TypedRateLimitingInterface.Add(req)
 }
 
 // Get waits until a slot is near, and for an object.

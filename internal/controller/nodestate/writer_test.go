@@ -334,6 +334,21 @@ func TestTheNextChangeIsWrittenOnTheLastVersionAlsoWhileTheCacheLags(t *testing.
 	}
 }
 
+func TestWhatWasWrittenIsForgottenOnceTheCacheHasIt(t *testing.T) {
+	_, c, _ := behind(t, nil)
+	was := stateOf(t, c)
+	w, c2, _ := behind(t, was)
+	if _, err := w.Apply(t.Context(), node, addEntry("a", "")); err != nil {
+		t.Fatal(err)
+	}
+	if w.Cached(was); len(w.written.last) != 1 {
+		t.Errorf("%d states remembered while the cache lags, want 1", len(w.written.last))
+	}
+	if w.Cached(stateOf(t, c2)); len(w.written.last) != 0 {
+		t.Errorf("%d states remembered once the cache has what was written, want none", len(w.written.last))
+	}
+}
+
 func TestAChangeByAnotherClientIsDecidedAgainOnALiveRead(t *testing.T) {
 	_, c, _ := behind(t, nil)
 	w, c2, reads := behind(t, stateOf(t, c))

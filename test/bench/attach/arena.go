@@ -231,7 +231,7 @@ func (b *bench) quiet(ctx context.Context, a *arena) error {
 		if err != nil {
 			return err
 		}
-		if err := pause(ctx, silence); err != nil {
+		if err := stage.Pause(ctx, silence); err != nil {
 			return err
 		}
 		requests, err := b.cluster.Requests(mark)
@@ -246,15 +246,6 @@ func (b *bench) quiet(ctx context.Context, a *arena) error {
 	return nil
 }
 
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(d):
-		return nil
-	}
-}
-
 // idleRequests are the contender's requests while nothing changes.
 func (b *bench) idleRequests(ctx context.Context, a *arena) ([]Count, error) {
 	b.say("  idle for %s", b.idle)
@@ -262,7 +253,7 @@ func (b *bench) idleRequests(ctx context.Context, a *arena) ([]Count, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := pause(ctx, b.idle); err != nil {
+	if err := stage.Pause(ctx, b.idle); err != nil {
 		return nil, err
 	}
 	requests, err := b.cluster.Requests(mark)
@@ -302,7 +293,7 @@ func (b *bench) oneByOne(ctx context.Context, a *arena, existing int) (Point, er
 				return point, fmt.Errorf("volume %s, alone, was not attached and detached in %s", v.Name, b.stallTimeout)
 			}
 			*way.times = append(*way.times, result.Latency.Max)
-			if err := pause(ctx, between); err != nil {
+			if err := stage.Pause(ctx, between); err != nil {
 				return point, err
 			}
 		}

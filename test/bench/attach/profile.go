@@ -8,14 +8,14 @@ package attach
 import (
 	"context"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/hawser-io/hawser/test/bench/attach/cluster"
 )
 
 // profiles takes CPU profiles of the API server and of Hawser's manager while a phase begins. It returns a
@@ -32,8 +32,8 @@ func (b *bench) profiles(ctx context.Context, a *arena, phase string) (wait func
 	for name, config := range servers {
 		running.Go(func() {
 			path := filepath.Join(b.cluster.Dir(), strings.Join([]string{a.name, phase, name}, "-")+".pprof")
-			url := fmt.Sprintf("%s/debug/pprof/profile?seconds=%.0f", strings.TrimSuffix(config.Host, "/"), b.profile.Seconds())
-			if err := download(ctx, config, url, path); err != nil {
+			profile := fmt.Sprintf("/debug/pprof/profile?seconds=%.0f", b.profile.Seconds())
+			if err := download(ctx, config, profile, path); err != nil {
 				b.say("  no profile: %v", err)
 			}
 		})
@@ -44,28 +44,12 @@ func (b *bench) profiles(ctx context.Context, a *arena, phase string) (wait func
 // pprofAddress is where the manager serves its profiles.
 const pprofAddress = "127.0.0.1:16060"
 
-func download(ctx context.Context, config *rest.Config, url, path string) error {
-	client, err := rest.HTTPClientFor(config)
+func download(ctx context.Context, config *rest.Config, path, file string) error {
+	data, err := cluster.Get(ctx, config, path)
 	if err != nil {
-		return fmt.Errorf("creating a client: %w", err)
+		return err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return fmt.Errorf("getting %s: %w", url, err)
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		return fmt.Errorf("getting %s: %w", url, err)
-	}
-	defer func() { _ = response.Body.Close() }() // only read
-	data, err := io.ReadAll(response.Body)
-	if err != nil {
-		return fmt.Errorf("reading %s: %w", url, err)
-	}
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answered %s", url, response.Status)
-	}
-	if err := os.WriteFile(path, data, 0o600); err != nil {
+	if err := os.WriteFile(file, data, 0o600); err != nil {
 		return fmt.Errorf("writing the profile: %w", err)
 	}
 	return nil

@@ -7,8 +7,8 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/test/bench/attach/cluster"
 	"github.com/hawser-io/hawser/test/bench/attach/judge"
 	"github.com/hawser-io/hawser/test/bench/attach/process"
 	"github.com/hawser-io/hawser/test/bench/attach/stage"
@@ -70,7 +71,7 @@ func (b *bench) calm(ctx context.Context) (before, after cost, err error) {
 			after.apiServer-before.apiServer < background/3 || time.Since(begin) > stalled) {
 			break
 		}
-		err = pause(ctx, background)
+		err = stage.Pause(ctx, background)
 	}
 	return before, after, err
 }
@@ -111,22 +112,13 @@ func (b *bench) latencies(ctx context.Context, volumes []*stage.Volume) (alone, 
 				return a, fmt.Errorf("volume %s, alone: %w", v.Name, err)
 			}
 			*way.times = append(*way.times, result.Latency.Max)
-			if err := pause(ctx, between); err != nil {
+			if err := stage.Pause(ctx, between); err != nil {
 				return a, err
 			}
 		}
 	}
 	a.attach, a.detach = judge.Of(up), judge.Of(down)
 	return a, nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(d):
-		return nil
-	}
 }
 
 // writes of the manager since mark, by verb and resource, without events.
@@ -137,7 +129,7 @@ func (b *bench) writes(mark system.AuditMark) (total int, each string, err error
 	}
 	counts := map[string]int{}
 	for _, r := range requests {
-		if r.User.Username == managerUser && r.IsWrite() && r.ObjectRef.Resource != "events" {
+		if r.User.Username == system.ManagerUser && r.IsWrite() && r.ObjectRef.Resource != "events" {
 			counts[r.Verb+" "+r.What()]++
 			total++
 		}
@@ -154,7 +146,7 @@ func (b *bench) requests(mark system.AuditMark) (int, error) {
 	all, err := b.cluster.Requests(mark)
 	n := 0
 	for _, r := range all {
-		if r.User.Username == managerUser && r.Verb != "watch" {
+		if r.User.Username == system.ManagerUser && r.Verb != "watch" {
 			n++
 		}
 	}
@@ -163,41 +155,45 @@ func (b *bench) requests(mark system.AuditMark) (int, error) {
 
 // live is the heap that the manager holds after a garbage collection, which the profile that is written shows.
 func (b *bench) live(ctx context.Context, profile string) (int64, error) {
-	if _, err := get(ctx, &rest.Config{Host: "http://" + pprofAddress}, "/debug/pprof/heap?gc=1"); err != nil {
+	data, err := cluster.Get(ctx, pprof, "/debug/pprof/heap?gc=1")
+	if err != nil {
 		return 0, err
 	}
-	for _, form := range []string{"", "&debug=1"} {
-		data, err := get(ctx, &rest.Config{Host: "http://" + pprofAddress}, "/debug/pprof/heap?gc=1"+form)
-		if err != nil {
-			return 0, err
-		}
-		if form == "" {
-			if err := os.WriteFile(filepath.Join(b.cluster.Dir(), profile+".pprof"), data, 0o600); err != nil {
-				return 0, fmt.Errorf("writing the profile: %w", err)
-			}
-			continue
-		}
-		if found := heapAlloc.FindSubmatch(data); found != nil {
-			return strconv.ParseInt(string(found[1]), 10, 64)
-		}
+	if err := b.keep(profile, data); err != nil {
+		return 0, err
 	}
-	return 0, fmt.Errorf("the manager's heap profile has no HeapAlloc")
+	if data, err = cluster.Get(ctx, pprof, "/debug/pprof/heap?debug=1"); err != nil {
+		return 0, err
+	}
+	found := heapAlloc.FindSubmatch(data)
+	if found == nil {
+		return 0, errors.New("the manager's heap profile has no HeapAlloc")
+	}
+	return strconv.ParseInt(string(found[1]), 10, 64)
+}
+
+// pprof is the manager's endpoint.
+var pprof = &rest.Config{Host: "http://" + pprofAddress}
+
+// keep a profile beside the logs.
+func (b *bench) keep(name string, data []byte) error {
+	if err := os.WriteFile(filepath.Join(b.cluster.Dir(), name+".pprof"), data, 0o600); err != nil {
+		return fmt.Errorf("writing the profile: %w", err)
+	}
+	return nil
 }
 
 // profile of the manager's processor time, from as soon as the manager serves it. Nothing signals that.
 func (b *bench) profile(ctx context.Context, name string) error {
 	for begin := time.Now(); ; {
-		data, err := get(ctx, &rest.Config{Host: "http://" + pprofAddress}, "/debug/pprof/profile?seconds=15")
+		data, err := cluster.Get(ctx, pprof, "/debug/pprof/profile?seconds=15")
 		switch {
 		case err == nil:
-			if err := os.WriteFile(filepath.Join(b.cluster.Dir(), name+".pprof"), data, 0o600); err != nil {
-				return fmt.Errorf("writing the profile: %w", err)
-			}
-			return nil
+			return b.keep(name, data)
 		case time.Since(begin) > time.Minute:
 			return err
 		}
-		if err := pause(ctx, 50*time.Millisecond); err != nil {
+		if err := stage.Pause(ctx, 50*time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -207,7 +203,7 @@ var heapAlloc = regexp.MustCompile(`(?m)^# HeapAlloc = (\d+)$`)
 
 // metric sums a metric of the API server over all its labels that match.
 func (b *bench) metric(ctx context.Context, name string, matches func(labels map[string]string) bool) (float64, error) {
-	data, err := get(ctx, b.cluster.Instruments(), "/metrics")
+	data, err := cluster.Get(ctx, b.cluster.Instruments(), "/metrics")
 	if err != nil {
 		return 0, err
 	}
@@ -254,7 +250,7 @@ func (b *bench) stored(ctx context.Context) (string, error) {
 		config.WrapTransport = func(next http.RoundTripper) http.RoundTripper {
 			return accepting{next, kind.accept}
 		}
-		data, err := get(ctx, config, fmt.Sprintf("%s?limit=%d", kind.path, sample))
+		data, err := cluster.Get(ctx, config, fmt.Sprintf("%s?limit=%d", kind.path, sample))
 		if err != nil {
 			return "", err
 		}
@@ -273,28 +269,4 @@ func (a accepting) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set("Accept", a.accept)
 	return a.next.RoundTrip(r)
-}
-
-func get(ctx context.Context, config *rest.Config, path string) ([]byte, error) {
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return nil, fmt.Errorf("creating a client: %w", err)
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(config.Host, "/")+path, http.NoBody)
-	if err != nil {
-		return nil, fmt.Errorf("getting %s: %w", path, err)
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		return nil, fmt.Errorf("getting %s: %w", path, err)
-	}
-	defer func() { _ = response.Body.Close() }() // only read
-	data, err := io.ReadAll(response.Body)
-	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("answer %s", response.Status)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("getting %s: %w", path, err)
-	}
-	return data, nil
 }

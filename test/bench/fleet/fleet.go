@@ -31,7 +31,6 @@ import (
 	"github.com/hawser-io/hawser/test/bench/attach/process"
 	"github.com/hawser-io/hawser/test/bench/attach/stage"
 	"github.com/hawser-io/hawser/test/bench/attach/stub"
-	"github.com/hawser-io/hawser/test/system"
 )
 
 // Options of a run.
@@ -237,6 +236,3 @@ func (b *bench) start(ctx context.Context, log string, args ...string) (*process
 		"--kubeconfig=" + kubeconfig, "--metrics-bind-address=0", "--health-probe-bind-address=0",
 	}, args...), b.fail)
 }
-
-// managerUser is the user of the manager's requests.
-var managerUser = system.ManagerUser

@@ -37,7 +37,7 @@ func (b *bench) grow(ctx context.Context) error {
 		n := float64(len(next))
 		b.add(fmt.Sprintf("attach %d at once", len(next)), "%.0f/s, p50 %s, p99 %s, %.2f writes each (%s)", result.PerSecond,
 			show(result.Latency.P50), show(result.Latency.P99), float64(writes)/n, each)
-		if err := pause(ctx, settle); err != nil {
+		if err := stage.Pause(ctx, settle); err != nil {
 			return err
 		}
 		one, err := b.oneByOne(ctx, b.single)
@@ -82,7 +82,7 @@ func shuffled(volumes []*stage.Volume) []*stage.Volume {
 
 // memoryOfNothing is the manager's without nodes and volumes. Its caches are filled once it serves its profile.
 func (b *bench) memoryOfNothing(ctx context.Context) error {
-	if err := pause(ctx, 2*settle); err != nil {
+	if err := stage.Pause(ctx, 2*settle); err != nil {
 		return err
 	}
 	memory, err := process.MemoryOf(b.manager.PID)
@@ -141,7 +141,7 @@ func (b *bench) quiet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := pause(ctx, b.idle); err != nil {
+	if err := stage.Pause(ctx, b.idle); err != nil {
 		return err
 	}
 	n, err := b.requests(mark)

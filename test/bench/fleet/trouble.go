@@ -110,7 +110,7 @@ func (b *bench) loseLeader(ctx context.Context) error {
 		return err
 	}
 	// The follower has filled its caches and heard the agents by the time of its second look at the Lease.
-	if err := pause(ctx, liveness.DefaultDuration); err != nil {
+	if err := stage.Pause(ctx, liveness.DefaultDuration); err != nil {
 		return err
 	}
 	begin := time.Now()
@@ -156,7 +156,7 @@ func (b *bench) silence(ctx context.Context) error {
 		return err
 	}
 	// All are heard until then.
-	if err := pause(ctx, liveness.DefaultDuration); err != nil {
+	if err := stage.Pause(ctx, liveness.DefaultDuration); err != nil {
 		return err
 	}
 	elsewhere, err := b.latencies(ctx, b.single[:len(b.single)/2])
@@ -200,7 +200,7 @@ func (b *bench) comeBack(ctx context.Context, intents []*stage.Volume) error {
 	if err := stage.Each(ctx, intents, b.takeBack); err != nil {
 		return err
 	}
-	if err := pause(ctx, settle); err != nil {
+	if err := stage.Pause(ctx, settle); err != nil {
 		return err
 	}
 	writes, each, err := b.writes(mark)
@@ -239,7 +239,7 @@ func (b *bench) breakDriver(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := pause(ctx, b.idle); err != nil {
+	if err := stage.Pause(ctx, b.idle); err != nil {
 		return err
 	}
 	writes, each, err := b.writes(mark)

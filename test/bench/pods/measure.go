@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/hawser-io/hawser/test/bench/attach/stage"
 	"github.com/hawser-io/hawser/test/system"
 )
 
@@ -197,7 +198,7 @@ const late = 3 * time.Second
 
 // countWrites counts what all programs write to the API for a pod, from its creation to the end of its attachment.
 func (b *bench) countWrites(ctx context.Context, k kind) error {
-	if err := pause(ctx, late); err != nil {
+	if err := stage.Pause(ctx, late); err != nil {
 		return err
 	}
 	mark, err := b.Mark()
@@ -210,7 +211,7 @@ func (b *bench) countWrites(ctx context.Context, k kind) error {
 			return err
 		}
 	}
-	if err := pause(ctx, late); err != nil {
+	if err := stage.Pause(ctx, late); err != nil {
 		return err
 	}
 	requests, err := b.Requests(mark)

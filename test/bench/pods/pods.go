@@ -17,6 +17,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/hawser-io/hawser/test/bench/attach/stage"
 	"github.com/hawser-io/hawser/test/system"
 )
 
@@ -108,14 +109,5 @@ func (b *bench) say(format string, args ...any) {
 
 // apart pauses for up to the interval of the kubelet's reports, so that pods do not begin at the same moment of it.
 func (b *bench) apart(ctx context.Context) error {
-	return pause(ctx, time.Duration(b.random.Int64N(int64(10*time.Second))))
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(d):
-		return nil
-	}
+	return stage.Pause(ctx, time.Duration(b.random.Int64N(int64(10*time.Second))))
 }

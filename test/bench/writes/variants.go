@@ -20,6 +20,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/test/bench/attach/cluster"
+	"github.com/hawser-io/hawser/test/bench/attach/stage"
 	"github.com/hawser-io/hawser/test/system"
 )
 
@@ -125,14 +126,7 @@ func (b *bench) alterKind(ctx context.Context, change func(*apiextensionsv1.Cust
 }
 
 // settle waits until the API server serves a changed kind, or enforces changed policies. Nothing signals that.
-func settle(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(5 * time.Second):
-		return nil
-	}
-}
+func settle(ctx context.Context) error { return stage.Pause(ctx, 5*time.Second) }
 
 func withoutSchema(v *apiextensionsv1.CustomResourceDefinitionVersion) {
 	v.SelectableFields = nil // they need one
