@@ -169,11 +169,15 @@ func TestASickVolumeIsDiagnosed(t *testing.T) {
 		cause   string
 		remount bool
 	}{
-		"works":                             {},
-		"had errors before it was staged":   {health: mount.Health{Errors: count(3)}, earlier: count(3)},
-		"has had errors since":              {mount.Health{Errors: count(4)}, nil, count(3), "counted errors", true},
-		"takes no more writes":              {mount.Health{Failed: "emergency_ro"}, nil, nil, "emergency_ro", true},
-		"has lost its device":               {mount.Health{DeviceGone: true}, nil, nil, "device is gone", true},
+		"works":                           {},
+		"had errors before it was staged": {health: mount.Health{Errors: count(3)}, earlier: count(3)},
+		"has had errors since":            {mount.Health{Errors: count(4)}, nil, count(3), "counted errors", true},
+		"takes no more writes":            {mount.Health{Failed: "emergency_ro"}, nil, nil, "emergency_ro", true},
+		"has lost its device":             {mount.Health{DeviceGone: true}, nil, nil, "device is gone", true},
+		"has lost its disk": {mount.Health{Errors: count(4), Offline: []mount.OfflineDisk{{Name: "sda", State: "offline"}}},
+			unix.EIO, count(3), "does not answer: [sda offline]", true},
+		"has lost its paths": {mount.Health{Offline: []mount.OfflineDisk{{Name: "sda", State: "offline"},
+			{Name: "sdb", State: "transport-offline"}}}, nil, nil, "[sda offline sdb transport-offline]", false},
 		"has lost its daemon":               {mount.Health{}, unix.ENOTCONN, nil, "not connected", true},
 		"has lost its server's file handle": {mount.Health{}, unix.ESTALE, nil, "stale", true},
 		"has input and output errors":       {mount.Health{}, unix.EIO, nil, "input/output error", true},

@@ -34,6 +34,8 @@ type Health struct {
 	Failed string
 	// DeviceGone: the kernel has no device of that number any more.
 	DeviceGone bool
+	// Offline are the disks of the device if the kernel sends no request to any of them, because they do not answer.
+	Offline []OfflineDisk
 	// Errors that the filesystem has counted, also in earlier mounts; nil for one that counts none. Before Linux 6.12 ext4
 	// shows only by them that it is read-only.
 	Errors *int64
@@ -64,7 +66,7 @@ func (m *Mounter) Examine(ctx context.Context, path string) (Health, error) {
 	})
 	select {
 	case d := <-node: // a bound device node is a mount of the filesystem that has the node
-		return Health{DeviceGone: d.Path == ""}, err
+		return healthOf(d), err
 	default:
 		return e.health(), err
 	}
@@ -83,14 +85,15 @@ func (e Entry) Failed() string {
 
 // health is what the kernel shows without an access to the filesystem.
 func (e Entry) health() Health {
-	h := Health{Failed: e.Failed()}
 	if e.Major == 0 {
-		return h
+		return Health{Failed: e.Failed()}
 	}
 	d, err := named(uint32(e.Major), uint32(e.Minor))
-	if h.DeviceGone = err == nil && d.Path == ""; d.Path == "" {
-		return h
+	if err != nil {
+		return Health{Failed: e.Failed()}
 	}
+	h := healthOf(d)
+	h.Failed = e.Failed()
 	data, err := os.ReadFile(filepath.Join("/sys/fs", e.FSType, filepath.Base(d.Path), "errors_count"))
 	if err != nil {
 		return h
@@ -99,6 +102,14 @@ func (e Entry) health() Health {
 		h.Errors = &n
 	}
 	return h
+}
+
+// healthOf is what the kernel shows of a device that it was asked for.
+func healthOf(d Device) Health {
+	if d.Path == "" {
+		return Health{DeviceGone: true}
+	}
+	return Health{Offline: offlineDisks(filepath.Join("/sys/dev/block", d.number()))}
 }
 
 func ignoringEINTR(f func() error) error {

@@ -115,6 +115,7 @@ func (v *volume) device() string {
 // The driver knows a disk by its logical unit number only. The kernel numbers the names of disks as they come, and in
 // another order after a boot.
 func TestAzureDisksWhoseNamesSwapAreNotMixedUp(t *testing.T) {
+	t.Parallel()
 	n := newAzureNode(t)
 	other := n.newVolume(diskExt4, "64Mi")
 	other.fill()
@@ -155,6 +156,7 @@ func TestAzureDisksWhoseNamesSwapAreNotMixedUp(t *testing.T) {
 }
 
 func TestAnAzureDiskThatIsGoneIsNamed(t *testing.T) {
+	t.Parallel()
 	n := newAzureNode(t)
 	well, gone := n.newVolume(azureExt4, "1Gi"), n.newVolume(azureExt4, "1Gi")
 	well.fill()
@@ -182,6 +184,7 @@ func TestAnAzureDiskThatIsGoneIsNamed(t *testing.T) {
 }
 
 func TestANodeTakesAsManyAzureDisksAsItsDriverHasPlaceFor(t *testing.T) {
+	t.Parallel()
 	n := newAzureNode(t)
 	var volumes []*volume
 	for range azureLimit {

@@ -27,14 +27,17 @@ type kind struct {
 // The tests of this file are the rows of a table in docs/internals/machines.md. Its columns are their subtests.
 // The files of loop volumes are on the share, where a file that is open keeps its size.
 func TestLoopVolumesLiveInAMachine(t *testing.T) {
+	t.Parallel()
 	newNode(t).live(kind{class: loopExt4, size: "64Mi", attaches: true, block: true})
 }
 
 func TestDiskVolumesLiveInAMachine(t *testing.T) {
+	t.Parallel()
 	newNode(t).live(kind{class: diskExt4, size: "64Mi", larger: "192Mi", attaches: true, block: true, grow: true})
 }
 
 func TestNFSVolumesLiveInAMachine(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	server := n.newServer("a", 1)
 	n.rebooted = func() { n.ok(server.Create(n.limited())) }
@@ -43,6 +46,7 @@ func TestNFSVolumesLiveInAMachine(t *testing.T) {
 }
 
 func TestAzureVolumesLiveInAMachine(t *testing.T) {
+	t.Parallel()
 	newAzureNode(t).live(kind{class: azureExt4, size: "1Gi", larger: "2Gi", attaches: true, block: true, grow: true})
 }
 

@@ -32,6 +32,9 @@ func diskFaults() map[string]diskFault {
 		"the disk of xfs is pulled out":    {diskXFS, "400Mi", pullOut, plugIn, "input/output error"},
 		"the disk of ext4 answers no more": {mappedExt4, "64Mi", answerErrors, answerAgain, "counted errors"},
 		"the disk of xfs answers no more":  {mappedXFS, "400Mi", answerErrors, answerAgain, "input/output error"},
+		"a directory of ext4 is damaged":   {diskExt4, "64Mi", damage, mend, "counted errors"},
+		"the daemon of FUSE is killed": {byFUSE, "64Mi", killDaemon, func(*volume) {},
+			"transport endpoint is not connected"},
 	}
 }
 
@@ -59,6 +62,30 @@ func answerAgain(v *volume) {
 		"dmsetup suspend --noflush --nolockfs $h; dmsetup load $h /run/$h.table; dmsetup resume $h", v.handle)
 }
 
+// damage overwrites a directory on the disk, and reads it, which shows it as empty or fails.
+func damage(v *volume) {
+	v.t.Helper()
+	v.must(`cd %s; mkdir d; touch d/file; sync -f d
+		block=$(debugfs -R "blocks /d" %s 2>/dev/null | tr -d ' ')
+		dd if=/dev/urandom of=%[2]s bs=$(stat -f -c %%S .) seek=$block count=1 oflag=direct conv=notrunc status=none
+		echo 3 >/proc/sys/vm/drop_caches
+		[ "$(ls d 2>/dev/null)" != file ]`, v.ready(), device(v.t, v.Machine, v.handle))
+}
+
+// mend ends the volume's user, waits until the driver's fsck refuses to decide, and decides.
+func mend(v *volume) {
+	v.t.Helper()
+	v.ok(v.Kill(v.limited(), "user-"+v.name))
+	intent := v.await(func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+		c := meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionStaged)
+		return c != nil && c.Status == "False" && strings.Contains(c.Message, "fsck")
+	})
+	v.t.Logf("a damaged volume whose last user has ended:\n%s%s", shown(intent), v.why())
+	v.must("e2fsck -fy %s >/var/log/e2fsck; [ $? = 1 ]", device(v.t, v.Machine, v.handle))
+}
+
+func killDaemon(v *volume) { v.must("pkill -9 fuse2fs; while pidof fuse2fs; do sleep 0.05; done") }
+
 // tryWrite writes to the volume as its user would, until that fails, and once more. With the first failure ext4 ends
 // its journal, which its counter of errors shows only with the next write.
 func (v *volume) tryWrite() {
@@ -81,6 +108,7 @@ func (v *volume) user() string {
 // TestAFaultOfADiskIsNamedAndLeavesOtherVolumesAlone has all faults at once, because the agent examines its volumes
 // only once a minute.
 func TestAFaultOfADiskIsNamedAndLeavesOtherVolumesAlone(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	well := n.newVolume(diskExt4, "64Mi")
 	volumes, users := map[string]*volume{}, map[string]string{}
@@ -106,6 +134,7 @@ func TestAFaultOfADiskIsNamedAndLeavesOtherVolumesAlone(t *testing.T) {
 			n.sickNode(f.cause)
 		})
 	}
+	n.publishOthers("beside failing disks", diskExt4)
 	for name, f := range diskFaults() {
 		n.sub(t, name+", and the volume works again once it is repaired and its user has ended", func() {
 			v := volumes[name]
@@ -181,6 +210,7 @@ func (n *node) longestWrite(v *volume) {
 }
 
 func TestAFullFilesystemIsShownAndStaysReady(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	for name, script := range map[string]string{
 		"no space":  "cd %s; dd if=/dev/zero of=big bs=64K status=none; test -s big",
@@ -215,6 +245,7 @@ func TestAFullFilesystemIsShownAndStaysReady(t *testing.T) {
 // TestAnIdleVolumeWhoseDiskFailsIsNotNoticedBeforeItsNextWrite states a limit: nothing reads the disk of a filesystem
 // that nothing uses, and its kernel shows nothing.
 func TestAnIdleVolumeWhoseDiskFailsIsNotNoticedBeforeItsNextWrite(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	v := n.newVolume(mappedExt4, "64Mi")
 	v.fill()

@@ -23,6 +23,7 @@ END
 
 // The disk driver formats again, as each driver over mount-utils does: the disk had no content before the first mkfs.
 func TestAFormatThatIsCutIsRepeatedWhereBlkidFindsNothing(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		class, fsType string
 		writes        int

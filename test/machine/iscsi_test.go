@@ -21,10 +21,10 @@ import (
 	"github.com/hawser-io/hawser/test/machine/plugin"
 )
 
-// targetIn starts an iSCSI target in the machine.
-func targetIn(t *testing.T, m *machine.Machine, number int) *iscsi.Server {
+// targetIn starts an iSCSI target in the machine, to which that many networks lead.
+func targetIn(t *testing.T, m *machine.Machine, paths int) *iscsi.Server {
 	t.Helper()
-	s := &iscsi.Server{Name: fmt.Sprintf("%s-t%d", m.Name, number), Number: number, Node: m.Name,
+	s := &iscsi.Server{Name: m.Name + "-t1", Number: 1, Paths: paths, Node: m.Name,
 		Run: func(ctx context.Context, script string) (string, error) { return m.Run(ctx, "%s", script) }}
 	if err := s.Create(t.Context()); err != nil {
 		t.Fatal(err)
@@ -34,10 +34,10 @@ func targetIn(t *testing.T, m *machine.Machine, number int) *iscsi.Server {
 
 // newISCSINode is a node with an iSCSI target, and the driver of its volumes. Their storage class has the name of the
 // server.
-func newISCSINode(t *testing.T) (*node, *iscsi.Server) {
+func newISCSINode(t *testing.T, paths int) (*node, *iscsi.Server) {
 	t.Helper()
 	n := &node{t: t, Machine: restored(t), agent: "agent"}
-	s := targetIn(t, n.Machine, 1)
+	s := targetIn(t, n.Machine, paths)
 	lab.iscsi.Use(s)
 	dir := plugin.NodeDir(lab.iscsi.Dir, n.Name)
 	n.ok(os.MkdirAll(dir, 0o755))
@@ -66,48 +66,54 @@ func (n *node) loggedOut() {
 }
 
 func TestTheISCSIDriverConforms(t *testing.T) {
+	t.Parallel()
 	m := restored(t)
 	runInside(t, m, "./test/machine/iscsi", "export "+iscsi.InsideVariable+"="+targetIn(t, m, 1).Name)
 }
 
 func TestISCSIVolumesLiveInAMachine(t *testing.T) {
-	n, s := newISCSINode(t)
+	t.Parallel()
+	n, s := newISCSINode(t, 1)
 	n.rebooted = func() { n.ok(s.Create(n.limited())) }
 	n.live(kind{class: s.Name, size: "64Mi", attaches: true, block: true})
 	n.loggedOut()
 }
 
-// lose writes to a volume until the target is lost, and waits until that is named.
-func (v *volume) lose(cause string, strike func() error) {
+// lose writes to a volume until its target is lost, and waits until that is named.
+func (v *volume) lose(strike func() error) {
 	v.t.Helper()
-	user := v.user()
+	v.user()
 	v.ok(strike())
 	struck := time.Now()
 	v.tryWrite()
 	v.t.Logf("a write failed after %.0f s", time.Since(struck).Seconds())
-	message := v.sick(cause, fmt.Sprintf("process %s (sleep)", user))
+	message := v.sick("its block device does not answer")
 	v.t.Logf("sick after %.0f s: %s\n%s", time.Since(struck).Seconds(), message, v.why())
 }
 
-// regain checks that the volume is well again once its user has ended.
+// regain checks that the volume, whose target is back, is sick until its user has ended, because of the failed write.
 func (v *volume) regain() {
 	v.t.Helper()
 	begin := time.Now()
+	message := v.sick("counted errors", fmt.Sprintf("process %s (sleep)", v.must("cat /run/user-%s.pid", v.name)))
+	v.t.Logf("%.0f s after its target is back: %s", time.Since(begin).Seconds(), message)
+	begin = time.Now()
 	v.ok(v.Kill(v.limited(), "user-"+v.name))
 	if got := v.must("cat %s/file", v.ready()); got != "kept" {
 		v.t.Errorf("the volume has %q, want what was synced before", got)
 	}
-	v.t.Logf("Ready %.0f s after its target is back and its user has ended", time.Since(begin).Seconds())
+	v.t.Logf("Ready %.0f s after its user has ended", time.Since(begin).Seconds())
 	v.release()
 }
 
 func TestAnISCSITargetThatIsLostIsNamed(t *testing.T) {
-	n, s := newISCSINode(t)
+	t.Parallel()
+	n, s := newISCSINode(t, 1)
 	well, lost := n.newVolume(diskExt4, "64Mi"), n.newVolume(s.Name, "64Mi")
 	well.fill()
 	lost.fill()
 	n.writeAllTheTime(well)
-	lost.lose("counted errors", func() error { return s.Stop(n.limited()) })
+	lost.lose(func() error { return s.Stop(n.limited()) })
 	n.publishOthers("while the target is lost", diskExt4)
 	n.ok(s.Continue(n.limited()))
 	lost.regain()
@@ -116,11 +122,12 @@ func TestAnISCSITargetThatIsLostIsNamed(t *testing.T) {
 }
 
 func TestAnISCSIExportThatIsGoneIsNamed(t *testing.T) {
-	n, s := newISCSINode(t)
+	t.Parallel()
+	n, s := newISCSINode(t, 1)
 	kept, gone := n.newVolume(s.Name, "64Mi"), n.newVolume(s.Name, "64Mi")
 	kept.fill()
 	gone.fill()
-	gone.lose("counted errors", func() error { return s.Withdraw(n.limited(), gone.handle) })
+	gone.lose(func() error { return s.Withdraw(n.limited(), gone.handle) })
 	if got := n.must("cat %s/file; touch %[1]s/new && sync -f %[1]s/new && echo written", kept.ready()); got !=
 		"kept\nwritten" {
 		t.Errorf("the other volume of the server: %q, want that it can be read and written", got)

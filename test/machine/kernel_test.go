@@ -18,6 +18,7 @@ import (
 )
 
 func TestRealMountsPassOnTheMachinesKernel(t *testing.T) {
+	t.Parallel()
 	runInside(t, restored(t), "./internal/mount", "modprobe fuse")
 }
 

@@ -64,6 +64,7 @@ func (n *node) inOrder() {
 }
 
 func TestAnIntentForNFSBecomesReadyAndIsReleased(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.newServer("a", 1)
 	begin := time.Now()
@@ -89,6 +90,7 @@ func TestAnIntentForNFSBecomesReadyAndIsReleased(t *testing.T) {
 }
 
 func TestTheNFSDriverConforms(t *testing.T) {
+	t.Parallel()
 	m := restored(t)
 	runInside(t, m, "./test/machine/nfs", "export "+nfs.InsideVariable+"="+serverIn(t, m, "a", 1).Name)
 }

@@ -41,26 +41,6 @@ func (v *volume) appended() {
 	}
 }
 
-// publishOthers publishes and releases new volumes of the classes, while something hangs, and logs how long that takes.
-func (n *node) publishOthers(while string, classes ...string) {
-	n.t.Helper()
-	for _, class := range classes {
-		begin := time.Now()
-		v := n.newVolume(class, "64Mi")
-		v.fill()
-		published := time.Since(begin)
-		begin = time.Now()
-		v.release()
-		released := time.Since(begin)
-		n.t.Logf("%s: a new volume of %s is Ready and written after %.1f s, and released after %.1f s", while, class,
-			published.Seconds(), released.Seconds())
-		if published > driverTimeout || released > driverTimeout {
-			n.t.Errorf("%s: a new volume of %s is Ready after %s, and released after %s, want less than a call may hang", while,
-				class, published, released)
-		}
-	}
-}
-
 // threadsHanging is how many threads of the program wait for the kernel, uninterruptibly.
 func (n *node) threadsHanging(program string) string {
 	n.t.Helper()
@@ -193,6 +173,7 @@ func (o *outage) end() {
 }
 
 func TestAnNFSServerThatDoesNotAnswerHangsNothingElse(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	o := newOutage(n)
 	well := n.newVolume(diskExt4, "64Mi")
@@ -213,6 +194,7 @@ func TestAnNFSServerThatDoesNotAnswerHangsNothingElse(t *testing.T) {
 }
 
 func TestAnNFSExportThatIsGoneIsNamed(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	server := n.newServer("a", 1)
 	used, unused := n.newVolume(n.Name+"-a", "1Gi"), n.newVolume(n.Name+"-a", "1Gi")

@@ -115,6 +115,7 @@ func (i *interruption) whole() {
 }
 
 func TestAVolumeIsWholeAfterAResetOrAPowerCutInAnyStep(t *testing.T) {
+	t.Parallel()
 	for name, interrupt := range map[string]func(*node, context.Context) error{
 		"reset": func(n *node, ctx context.Context) error { return n.Reset(ctx) },
 		"power cut": func(n *node, ctx context.Context) error {

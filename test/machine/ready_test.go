@@ -11,6 +11,7 @@ import (
 )
 
 func TestAnIntentBecomesReadyInAMachine(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	for _, class := range []string{loopExt4, diskExt4, mappedXFS} {
 		begin := time.Now()

@@ -69,7 +69,8 @@ func (m *Machine) MountShare(ctx context.Context) error {
 }
 
 func (m *Machine) setClock(ctx context.Context) error {
-	_, err := m.Run(ctx, "date -u -s @%d", time.Now().Unix())
+	now := time.Now()
+	_, err := m.Run(ctx, "date -u -s @%d.%09d", now.Unix(), now.Nanosecond())
 	return err
 }
 

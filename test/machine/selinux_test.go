@@ -43,8 +43,7 @@ func newSELinuxNode(t *testing.T) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lab.taken++
-	o := options(fmt.Sprintf("machine-%d", lab.taken))
+	o := options(nextName())
 	o.Files = files
 	n := &node{t: t, Machine: start(t, o), agent: "agent", domain: "hawser_agent_t"}
 	if got := n.must("getenforce"); got != "Enforcing" {
@@ -155,6 +154,7 @@ func (v *volume) staging() string {
 }
 
 func TestVolumesHaveTheSELinuxLabelOfTheirUsers(t *testing.T) {
+	t.Parallel()
 	n := newSELinuxNode(t)
 	for _, class := range []string{diskExt4, diskXFS} {
 		v := n.newClaim(class, "400Mi")

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -53,8 +54,26 @@ var lab struct {
 	azure  *controller.Controller
 	nfs    *nfs.Controller
 	iscsi  *iscsi.Controller
+
+	mu sync.Mutex
 	// taken is the number of nodes that tests have taken.
 	taken int
+	// waits are the times that other volumes needed while a fault lasted.
+	waits []time.Duration
+}
+
+// nextName returns that of the node that a test takes.
+func nextName() string {
+	lab.mu.Lock()
+	defer lab.mu.Unlock()
+	lab.taken++
+	return fmt.Sprintf("machine-%d", lab.taken)
+}
+
+func noteWaits(waits ...time.Duration) {
+	lab.mu.Lock()
+	defer lab.mu.Unlock()
+	lab.waits = append(lab.waits, waits...)
 }
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -78,6 +97,7 @@ func run(m *testing.M) (code int) {
 		code = 1
 	} else {
 		code = m.Run()
+		fmt.Print(histogram(lab.waits))
 	}
 	if err := stop(); err != nil {
 		fmt.Println("FAIL: stopping the cluster:", err)
@@ -200,13 +220,15 @@ func serveControllers(o system.Options) (stop func(), err error) {
 	return stop, nil
 }
 
-// Storage classes. The last part is the filesystem; volumes of a mapped class are devices of the device mapper.
+// Storage classes. The last part is the filesystem. Volumes of a mapped class are devices of the device mapper, and each
+// one of the class byFUSE is mounted by a process of its own (fuse2fs).
 const (
 	loopExt4   = "loop-ext4"
 	diskExt4   = "disk-ext4"
 	diskXFS    = "disk-xfs"
 	mappedExt4 = "mapped-ext4"
 	mappedXFS  = "mapped-xfs"
+	byFUSE     = "fuse-fuse.ext4"
 	azureExt4  = "azure-ext4"
 	azureXFS   = "azure-xfs"
 )
@@ -218,7 +240,7 @@ func drivers() []client.Object {
 		objects = append(objects, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: storagev1.CSIDriverSpec{AttachRequired: ptr.To(attaches), SELinuxMount: ptr.To(name == disk.DriverName)}})
 	}
-	for _, name := range []string{loopExt4, diskExt4, diskXFS, mappedExt4, mappedXFS, azureExt4, azureXFS} {
+	for _, name := range []string{loopExt4, diskExt4, diskXFS, mappedExt4, mappedXFS, byFUSE, azureExt4, azureXFS} {
 		kind, fsType, _ := strings.Cut(name, "-")
 		class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: disk.DriverName,
 			AllowVolumeExpansion: ptr.To(true), Parameters: map[string]string{"csi.storage.k8s.io/fstype": fsType}}
@@ -229,6 +251,8 @@ func drivers() []client.Object {
 			class.Provisioner = controller.AzureDriver
 		case "mapped":
 			class.Parameters[disk.ParameterMapper] = "true"
+		case "fuse":
+			class.Parameters[disk.ParameterFUSE] = "true"
 		}
 		objects = append(objects, class)
 	}
@@ -264,8 +288,7 @@ func start(t *testing.T, o machine.Options) *machine.Machine {
 // restored is a machine that begins with the snapshot.
 func restored(t *testing.T) *machine.Machine {
 	t.Helper()
-	lab.taken++
-	o := options(fmt.Sprintf("machine-%d", lab.taken))
+	o := options(nextName())
 	o.From = &lab.booted
 	return start(t, o)
 }

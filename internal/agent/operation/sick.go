@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -126,6 +127,9 @@ func diagnose(h mount.Health, err error, earlier *int64) (*record.Sickness, bool
 	case errors.As(err, &pending):
 		return &record.Sickness{Cause: fmt.Sprintf("it does not answer: an access to it runs since %s",
 			pending.Call.Since.UTC().Format(time.RFC3339))}, true
+	case len(h.Offline) > 0:
+		return &record.Sickness{Remountable: !slices.ContainsFunc(h.Offline, mount.OfflineDisk.Returns),
+			Cause: fmt.Sprintf("its block device does not answer: %v", h.Offline)}, true
 	case mount.Corrupted(err):
 		return &record.Sickness{Cause: "an access to it fails: " + err.Error(), Remountable: true}, true
 	case err != nil:

@@ -25,6 +25,8 @@ const (
 	// ParameterMapper is a parameter of a StorageClass, and an attribute of its volumes. If it is "true", the node plugin
 	// puts a device of the device mapper over the disk, as drivers do that encrypt.
 	ParameterMapper = "mapper"
+	// ParameterFUSE likewise has the node plugin mount the disk by a process of its own (fuse2fs).
+	ParameterFUSE = "fuse"
 	// SerialKey is the key of the disk's serial number in the publish context.
 	SerialKey = "serial"
 )

@@ -67,10 +67,31 @@ func (n *nodeServer) NodeStageVolume(ctx context.Context,
 	if mounted, err := n.mounter.IsMountPoint(staging); err != nil || mounted {
 		return &csi.NodeStageVolumeResponse{}, err
 	}
+	if request.GetVolumeContext()[ParameterFUSE] == "true" {
+		return &csi.NodeStageVolumeResponse{}, n.mountByDaemon(device, staging)
+	}
 	if err := n.mounter.FormatAndMount(device, staging, wanted.GetFsType(), wanted.GetMountFlags()); err != nil {
 		return nil, fmt.Errorf("staging %s: %w", device, err)
 	}
 	return &csi.NodeStageVolumeResponse{}, nil
+}
+
+// mountByDaemon formats the disk if it is empty. The daemon ends with the mount.
+func (n *nodeServer) mountByDaemon(device, staging string) error {
+	format, err := n.mounter.GetDiskFormat(device)
+	if err != nil {
+		return err
+	}
+	// The daemon keeps the files that it was given.
+	script := "modprobe fuse && fuse2fs -o fakeroot,allow_other " + device + " " + staging +
+		" >>/var/log/fuse2fs.log 2>&1 && mountpoint -q " + staging
+	if format == "" {
+		script = "mkfs.ext4 -q " + device + " && " + script
+	}
+	if out, err := exec.Command("sh", "-c", script).CombinedOutput(); err != nil {
+		return fmt.Errorf("staging %s: %w: %s", device, err, out)
+	}
+	return nil
 }
 
 // NodeUnstageVolume unmounts the volume.

@@ -161,10 +161,10 @@ func (c *Controller) ControllerPublishVolume(ctx context.Context,
 	case at != "" && at != wanted:
 		return nil, status.Errorf(codes.AlreadyExists, "the volume is attached %s", at)
 	case at == "":
-		err = s.do(ctx, "admin --op bind --mode target --tid $(cat $dir/%[1]s.tid) -I $net.1; "+
+		err = s.do(ctx, "allow bind $(cat $dir/%[1]s.tid); "+
 			"echo '%[2]s' >$dir/%[1]s.attached; sync -f $dir", nameOf(volume), wanted)
 	}
-	return &csi.ControllerPublishVolumeResponse{PublishContext: map[string]string{portalKey: s.portal(),
+	return &csi.ControllerPublishVolumeResponse{PublishContext: map[string]string{portalsKey: s.portals(),
 		targetKey: target(volume)}}, err
 }
 
@@ -184,7 +184,7 @@ func (c *Controller) ControllerUnpublishVolume(ctx context.Context,
 	}
 	out, err := s.run(ctx, `tid=$(cat $dir/%[1]s.tid)
 if [ -n "$(admin --op show --mode conn --tid $tid)" ]; then echo busy; exit; fi
-admin --op unbind --mode target --tid $tid -I $net.1; rm $dir/%[1]s.attached; sync -f $dir`, nameOf(volume))
+allow unbind $tid; rm $dir/%[1]s.attached; sync -f $dir`, nameOf(volume))
 	if err == nil && strings.Contains(out, "busy") {
 		err = status.Errorf(codes.FailedPrecondition, "the volume is attached %s and an initiator is logged in", at)
 	}

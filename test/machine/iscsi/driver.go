@@ -5,7 +5,8 @@ SPDX-License-Identifier: Apache-2.0
 
 // Package iscsi is a CSI driver over disks that a real iSCSI target (tgt) of a virtual machine serves to the machine's
 // initiator (open-iscsi). Its attachment is the right to log in. Its stage logs in and mounts the disk, which it finds
-// by the name of the target. Its detachment is refused as long as the initiator is logged in.
+// by the name of the target. Where more than one network leads to the server, it logs in over each, and mounts what
+// multipathd makes of the disks. Its detachment is refused as long as the initiator is logged in.
 //
 // It is strict with its callers, like the NFS driver: it records every call in a ledger, refuses what is out of order,
 // and takes every call twice.
@@ -28,8 +29,8 @@ const (
 	ParameterServer = "server"
 	// InsideVariable of the tests of this package is the name of the server with the number 1, in whose machine they run.
 	InsideVariable = "HAWSER_TEST_ISCSI_SERVER"
-	// portalKey and targetKey are what the publish context has: an address, and the target there.
-	portalKey, targetKey = "portal", "target"
+	// portalsKey and targetKey are what the publish context has: addresses, and the target there.
+	portalsKey, targetKey = "portals", "target"
 )
 
 // ServeNode serves the node plugin of a node below the kubelet's directory. dir has the ledger and the faults. It

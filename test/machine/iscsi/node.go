@@ -51,8 +51,10 @@ func (n *nodeServer) NodeGetCapabilities(context.Context,
 
 // use of a volume on the node, as the mount table has it.
 type use struct {
-	// device is the volume's disk, empty without a session.
+	// device is the volume's disk, or that of its paths, empty without a session.
 	device string
+	// node of the device, to which the device may be a link.
+	node string
 	// at is the mount at the path in question, nil if there is none.
 	at *mount.MountInfo
 	// mounts of the disk: filesystems, and the node of a device.
@@ -68,7 +70,10 @@ func (n *nodeServer) use(volume, path string) (use, error) {
 	if err != nil {
 		return use{}, err
 	}
-	u := use{device: device}
+	u := use{device: device, node: device}
+	if node, err := filepath.EvalSymlinks(device); err == nil {
+		u.node = node
+	}
 	for i, m := range table {
 		if m.MountPoint == filepath.Clean(path) {
 			u.at = &table[i]
@@ -82,7 +87,7 @@ func (n *nodeServer) use(volume, path string) (use, error) {
 
 // has reports whether the mount is of the disk.
 func (u use) has(m mount.MountInfo) bool {
-	return u.device != "" && (m.Source == u.device || m.FsType == "devtmpfs" && m.Root == "/"+filepath.Base(u.device))
+	return u.device != "" && (m.Source == u.device || m.FsType == "devtmpfs" && m.Root == "/"+filepath.Base(u.node))
 }
 
 // check fails if the path has a mount of something else. Without a session it cannot be known.
@@ -96,7 +101,7 @@ func (u use) check(volume string) error {
 
 // checkContext fails unless the publish context is that of the volume.
 func checkContext(volume string, context map[string]string) error {
-	if err := plugin.Require(portalKey, context[portalKey], targetKey, context[targetKey]); err != nil {
+	if err := plugin.Require(portalsKey, context[portalsKey], targetKey, context[targetKey]); err != nil {
 		return err
 	}
 	if context[targetKey] != target(volume) {
@@ -118,10 +123,12 @@ func (n *nodeServer) NodeStageVolume(ctx context.Context,
 	if err := checkContext(volume, request.GetPublishContext()); err != nil {
 		return nil, err
 	}
-	if err := login(ctx, request.GetPublishContext()[portalKey], target(volume)); err != nil {
+	portals := strings.Split(request.GetPublishContext()[portalsKey], ",")
+	sessions, err := login(ctx, portals, target(volume))
+	if err != nil {
 		return nil, err
 	}
-	device, err := awaitDevice(ctx, target(volume))
+	device, err := awaitDevice(ctx, target(volume), sessions, len(portals) > 1)
 	wanted := request.GetVolumeCapability().GetMount()
 	if err != nil || wanted == nil {
 		return &csi.NodeStageVolumeResponse{}, err
@@ -162,6 +169,9 @@ func (n *nodeServer) NodeUnstageVolume(ctx context.Context,
 		if err := n.mounter.Unmount(staging); err != nil {
 			return nil, err
 		}
+	}
+	if err := removeMap(ctx, u.device); err != nil {
+		return nil, err
 	}
 	return &csi.NodeUnstageVolumeResponse{}, logout(ctx, target(volume))
 }
@@ -264,7 +274,7 @@ func (n *nodeServer) NodeGetVolumeStats(_ context.Context,
 	case u.at.Source == u.device:
 		return plugin.Figures(at)
 	}
-	text, err := os.ReadFile(filepath.Join("/sys/class/block", filepath.Base(u.device), "size"))
+	text, err := os.ReadFile(filepath.Join("/sys/class/block", filepath.Base(u.node), "size"))
 	if err != nil {
 		return nil, fmt.Errorf("reading the size of %s: %w", u.device, err)
 	}

@@ -39,7 +39,7 @@ func newTestServer(t *testing.T) *nodeServer {
 
 func request(change func(*csi.NodePublishVolumeRequest)) *csi.NodePublishVolumeRequest {
 	r := &csi.NodePublishVolumeRequest{VolumeId: "s.v1", StagingTargetPath: "/stage1", TargetPath: "/nowhere/target",
-		PublishContext: map[string]string{portalKey: "10.0.0.1:3260", targetKey: target("s.v1")},
+		PublishContext: map[string]string{portalsKey: "10.0.0.1:3260", targetKey: target("s.v1")},
 		VolumeCapability: &csi.VolumeCapability{
 			AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER},
 			AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}}}}
