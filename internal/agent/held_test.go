@@ -20,7 +20,7 @@ import (
 	"github.com/hawser-io/hawser/test/holder"
 )
 
-func TestAVolumeThatAProcessStillUsesIsNotReleased(t *testing.T) {
+func TestARealVolumeThatAProcessStillUsesIsNotReleased(t *testing.T) {
 	harnesstest.NeedRoot(t)
 	for _, program := range []string{"mkfs.ext4", "mkfs.xfs"} {
 		harnesstest.NeedProgram(t, program)

@@ -24,7 +24,7 @@ import (
 	"github.com/hawser-io/hawser/test/csiloop/harness/harnesstest"
 )
 
-func TestVolumesOfOneSourceDoNotWaitForEachOther(t *testing.T) {
+func TestRealVolumesOfOneSourceDoNotWaitForEachOther(t *testing.T) {
 	harnesstest.NeedRoot(t)
 	c := newCluster(t)
 	for layout, mkdir := range map[string]func(*testing.T) directory{
@@ -64,7 +64,7 @@ func testOneSource(n *realNode, of func(handle string) string) {
 	n.end(two, second)
 }
 
-func TestVolumesOfOneSourceEndTogether(t *testing.T) {
+func TestRealVolumesOfOneSourceEndTogether(t *testing.T) {
 	harnesstest.NeedRoot(t)
 	n := newCluster(t).realNode(t)
 	n.share(func(string) string { return "export" })

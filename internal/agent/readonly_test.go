@@ -51,7 +51,7 @@ func (d plainBind) Publish(ctx context.Context, req driver.PublishRequest) error
 	return m.Bind(ctx, devices[0].Path, req.TargetPath, req.ReadOnly, nil)
 }
 
-func TestAReadOnlyDeviceTakesNoWrites(t *testing.T) {
+func TestARealReadOnlyDeviceTakesNoWrites(t *testing.T) {
 	harnesstest.NeedRoot(t)
 	c := newCluster(t)
 	for name, test := range map[string]func(*testing.T, *realNode, testVolume){

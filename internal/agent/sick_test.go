@@ -25,6 +25,7 @@ import (
 	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/driver"
 	"github.com/hawser-io/hawser/internal/mount"
+	"github.com/hawser-io/hawser/internal/mount/scsi"
 	"github.com/hawser-io/hawser/test/csiloop/harness/harnesstest"
 )
 
@@ -132,7 +133,7 @@ func testRealSick(t *testing.T, n *realNode, fsType string, mib int64, fail fail
 	n.end(v, first, second)
 }
 
-func TestAProcessKeepsASickVolumeFromBeingUnmounted(t *testing.T) {
+func TestAProcessKeepsARealSickVolumeFromBeingUnmounted(t *testing.T) {
 	harnesstest.NeedRoot(t)
 	harnesstest.NeedProgram(t, "mkfs.ext4")
 	n := newCluster(t).realNode(t)
@@ -174,9 +175,11 @@ func TestASickVolumeIsDiagnosed(t *testing.T) {
 		"has had errors since":            {mount.Health{Errors: count(4)}, nil, count(3), "counted errors", true},
 		"takes no more writes":            {mount.Health{Failed: "emergency_ro"}, nil, nil, "emergency_ro", true},
 		"has lost its device":             {mount.Health{DeviceGone: true}, nil, nil, "device is gone", true},
-		"has lost its disk": {mount.Health{Errors: count(4), Offline: []mount.OfflineDisk{{Name: "sda", State: "offline"}}},
-			unix.EIO, count(3), "does not answer: [sda offline]", true},
-		"has lost its paths": {mount.Health{Offline: []mount.OfflineDisk{{Name: "sda", State: "offline"},
+		"has lost its disk": {mount.Health{Errors: count(4), DeadDisks: []scsi.DeadDisk{{Name: "sda", State: "offline"}}},
+			unix.EIO, count(3), "does not answer: [sda offline]", false},
+		"has lost the disk below its device": {mount.Health{DeadDisks: []scsi.DeadDisk{{Name: "sda", State: "gone"}}},
+			nil, nil, "[sda gone]", true},
+		"has lost its paths": {mount.Health{DeadDisks: []scsi.DeadDisk{{Name: "sda", State: "offline"},
 			{Name: "sdb", State: "transport-offline"}}}, nil, nil, "[sda offline sdb transport-offline]", false},
 		"has lost its daemon":               {mount.Health{}, unix.ENOTCONN, nil, "not connected", true},
 		"has lost its server's file handle": {mount.Health{}, unix.ESTALE, nil, "stale", true},

@@ -20,6 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 	mountutils "k8s.io/mount-utils"
 	"k8s.io/utils/exec"
+
+	"github.com/hawser-io/hawser/internal/mount/scsi"
 )
 
 // Exit codes of blkid's low-level probing.
@@ -34,8 +36,8 @@ type Health struct {
 	Failed string
 	// DeviceGone: the kernel has no device of that number any more.
 	DeviceGone bool
-	// Offline are the disks of the device if the kernel sends no request to any of them, because they do not answer.
-	Offline []OfflineDisk
+	// DeadDisks are the device's if the kernel sends no requests to any of them.
+	DeadDisks []scsi.DeadDisk
 	// Errors that the filesystem has counted, also in earlier mounts; nil for one that counts none. Before Linux 6.12 ext4
 	// shows only by them that it is read-only.
 	Errors *int64
@@ -109,7 +111,7 @@ func healthOf(d Device) Health {
 	if d.Path == "" {
 		return Health{DeviceGone: true}
 	}
-	return Health{Offline: offlineDisks(filepath.Join("/sys/dev/block", d.number()))}
+	return Health{DeadDisks: scsi.DeadDisks(filepath.Join("/sys/dev/block", d.number()))}
 }
 
 func ignoringEINTR(f func() error) error {

@@ -23,6 +23,13 @@ import (
 // fullVariable asks for the tests that take hours.
 const fullVariable = "HAWSER_TEST_MACHINES_FULL"
 
+func needFull(t *testing.T, what string) {
+	t.Helper()
+	if os.Getenv(fullVariable) == "" {
+		t.Skipf("LEFT OUT of a short run: %s, FULL=1 has it", what)
+	}
+}
+
 // followed is the agent that writes its steps down and can be stopped at each of them.
 const followed = "agent-followed"
 
@@ -132,9 +139,7 @@ func (n *node) untilStopped() context.Context {
 
 // Hours: each step costs a boot. What was seen is in docs/internals/machines.md.
 func TestAVolumeIsWholeAfterAPowerCutAtAnyStepOfTheAgent(t *testing.T) {
-	if os.Getenv(fullVariable) == "" {
-		t.Skip("LEFT OUT of a short run: power cuts at each step of the agent, FULL=1 has them")
-	}
+	needFull(t, "power cuts at each step of the agent")
 	buildFollowed(t)
 	n := newNodeOf(t, followed)
 	whole := &life{volume: n.newClaim(diskExt4, "64Mi")}

@@ -68,7 +68,7 @@ func (n *node) loggedOut() {
 func TestTheISCSIDriverConforms(t *testing.T) {
 	t.Parallel()
 	m := restored(t)
-	runInside(t, m, "./test/machine/iscsi", "export "+iscsi.InsideVariable+"="+targetIn(t, m, 1).Name)
+	runInside(t, m, "./test/machine/iscsi", ".", "export "+iscsi.InsideVariable+"="+targetIn(t, m, 1).Name)
 }
 
 func TestISCSIVolumesLiveInAMachine(t *testing.T) {

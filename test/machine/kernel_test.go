@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package machine_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,25 +20,49 @@ import (
 
 func TestRealMountsPassOnTheMachinesKernel(t *testing.T) {
 	t.Parallel()
-	runInside(t, restored(t), "./internal/mount", "modprobe fuse")
+	runInside(t, restored(t), "./internal/mount", ".", "modprobe fuse")
 }
 
-// runInside runs the tests of a package inside a machine. The shell runs before first.
-func runInside(t *testing.T, m *machine.Machine, pkg, before string) {
+// Tests of the agent with real mounts have "Real" in their names. Their control planes are inside too.
+func TestTheAgentsRealMountsPassOnTheMachinesKernel(t *testing.T) {
+	needFull(t, "the agent's tests with real mounts on the machine's kernel")
+	t.Parallel()
+	o := options(nextName())
+	o.MiB, o.Processors = 4096, 2
+	assets := filepath.Join(lab.dir, "assets") // only lab.dir is seen inside
+	if err := os.MkdirAll(assets, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"etcd", "kube-apiserver", "kubectl"} {
+		program, err := os.ReadFile(filepath.Join(os.Getenv(apiserver.AssetsVariable), name))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(assets, name), program, 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	runInside(t, start(t, o), "./internal/agent", "Real", fmt.Sprintf(
+		"modprobe -a fuse loop; cp -r %s %s/bin/csi-loop /run; export %s=/run/assets CSI_LOOP_BINARY=/run/csi-loop", assets,
+		lab.dir, apiserver.AssetsVariable))
+}
+
+// runInside runs the tests of a package whose names match inside a machine. The shell runs before first.
+func runInside(t *testing.T, m *machine.Machine, pkg, match, before string) {
 	t.Helper()
 	if err := m.MountShare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	name := filepath.Base(pkg) + ".test"
-	binary := filepath.Join(lab.dir, "bin", name)
+	binary := filepath.Join(lab.dir, "tests", name)
 	build := exec.Command("go", "test", "-c", "-o", binary, pkg)
 	build.Dir, build.Env = apiserver.Root(), append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building the tests: error %v, want success: %s", err, out)
 	}
 	begin := time.Now()
-	answer, err := m.Try(t.Context(), 15*time.Minute,
-		"%s; cp %s /run/%s && cd /tmp && /run/%[3]s -test.v 2>&1", before, binary, name)
+	answer, err := m.Try(t.Context(), time.Hour, "%s; cp %s /run/%s && cd /tmp && /run/%[3]s -test.v -test.run '%s' 2>&1",
+		before, binary, name, match)
 	if err != nil {
 		t.Fatal(err)
 	}

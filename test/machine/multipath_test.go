@@ -9,6 +9,9 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 )
 
 func TestMultipathVolumesLiveInAMachine(t *testing.T) {
@@ -36,6 +39,7 @@ func TestAVolumeThatLosesOneOfTwoPathsIsWell(t *testing.T) {
 		struck := time.Now()
 		n.ok(s.Cut(n.limited(), path))
 		n.awaitPaths("failed", 1)
+		n.must("until [ $(grep -lx transport-offline /sys/block/sd*/device/state | wc -l) = 1 ]; do sleep 0.1; done")
 		t.Logf("path %d failed for multipathd after %.0f s:\n%s", path, time.Since(struck).Seconds(),
 			n.must("multipath -ll"))
 		if path == 0 {
@@ -64,6 +68,7 @@ func TestAVolumeThatWaitsForAPathIsNamed(t *testing.T) {
 	message := v.sick("its block device does not answer")
 	t.Logf("sick: %s\n%s", message, v.why())
 	n.publishOthers("while a volume waits for a path", diskExt4)
+	n.must("! [ -s /var/log/write.log ]")
 	n.ok(errors.Join(s.Connect(n.limited(), 0), s.Connect(n.limited(), 1)))
 	n.must("while [ -e /proc/$(cat /run/write.pid) ]; do sleep 0.1; done")
 	if got := n.must("cat /var/log/write.log; cat %s/file %[1]s/more", v.ready()); got != "done\nkept\nmore" {
@@ -83,12 +88,20 @@ func TestAVolumeThatLosesAllPathsIsNamed(t *testing.T) {
 	well, lost := n.newVolume(diskExt4, "64Mi"), n.newVolume(s.Name, "64Mi")
 	well.fill()
 	lost.fill()
+	raw := n.newClaim(s.Name, "64Mi", func(c *corev1.PersistentVolumeClaim) {
+		c.Spec.VolumeMode = ptr.To(corev1.PersistentVolumeBlock)
+	})
+	raw.want()
+	raw.ready()
 	n.writeAllTheTime(well)
 	lost.lose(func() error { return errors.Join(s.Cut(n.limited(), 0), s.Cut(n.limited(), 1)) })
+	raw.sick("its block device does not answer")
 	n.publishOthers("while all paths are lost", diskExt4)
 	n.ok(errors.Join(s.Connect(n.limited(), 0), s.Connect(n.limited(), 1)))
-	n.awaitPaths("active", 2)
+	n.awaitPaths("active", 4)
 	lost.regain()
+	raw.ready()
+	raw.release()
 	n.longestWrite(well)
 	well.release()
 	n.loggedOut()

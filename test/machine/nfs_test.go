@@ -92,5 +92,5 @@ func TestAnIntentForNFSBecomesReadyAndIsReleased(t *testing.T) {
 func TestTheNFSDriverConforms(t *testing.T) {
 	t.Parallel()
 	m := restored(t)
-	runInside(t, m, "./test/machine/nfs", "export "+nfs.InsideVariable+"="+serverIn(t, m, "a", 1).Name)
+	runInside(t, m, "./test/machine/nfs", ".", "export "+nfs.InsideVariable+"="+serverIn(t, m, "a", 1).Name)
 }

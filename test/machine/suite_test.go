@@ -38,7 +38,7 @@ const (
 	// dirVariable enables the suite, and names the directory of its machines and its cluster.
 	dirVariable = "HAWSER_TEST_MACHINES"
 	// nodes that the cluster has. Each test with a node takes the next one.
-	nodes = 32
+	nodes = 48
 	// driverTimeout of the agents is how long one waits for a driver that hangs.
 	driverTimeout = 30 * time.Second
 )
@@ -66,7 +66,9 @@ var lab struct {
 func nextName() string {
 	lab.mu.Lock()
 	defer lab.mu.Unlock()
-	lab.taken++
+	if lab.taken++; lab.taken > nodes {
+		panic(fmt.Sprintf("the cluster has %d nodes, and more tests: raise nodes", nodes))
+	}
 	return fmt.Sprintf("machine-%d", lab.taken)
 }
 

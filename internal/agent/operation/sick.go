@@ -23,6 +23,7 @@ import (
 	"github.com/hawser-io/hawser/internal/agent/report"
 	"github.com/hawser-io/hawser/internal/driver"
 	"github.com/hawser-io/hawser/internal/mount"
+	"github.com/hawser-io/hawser/internal/mount/scsi"
 	"github.com/hawser-io/hawser/internal/status"
 )
 
@@ -127,9 +128,11 @@ func diagnose(h mount.Health, err error, earlier *int64) (*record.Sickness, bool
 	case errors.As(err, &pending):
 		return &record.Sickness{Cause: fmt.Sprintf("it does not answer: an access to it runs since %s",
 			pending.Call.Since.UTC().Format(time.RFC3339))}, true
-	case len(h.Offline) > 0:
-		return &record.Sickness{Remountable: !slices.ContainsFunc(h.Offline, mount.OfflineDisk.Returns),
-			Cause: fmt.Sprintf("its block device does not answer: %v", h.Offline)}, true
+	case len(h.DeadDisks) > 0:
+		// A disk that is still there is not staged again: to drivers a disk that cannot be read may seem empty.
+		there := slices.ContainsFunc(h.DeadDisks, func(d scsi.DeadDisk) bool { return !d.Removed() })
+		return &record.Sickness{Remountable: !there,
+			Cause: fmt.Sprintf("its block device does not answer: %v", h.DeadDisks)}, true
 	case mount.Corrupted(err):
 		return &record.Sickness{Cause: "an access to it fails: " + err.Error(), Remountable: true}, true
 	case err != nil:

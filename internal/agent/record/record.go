@@ -114,7 +114,7 @@ type Sickness struct {
 	Remountable bool `json:"remountable,omitempty"`
 }
 
-// Hangs reports whether an access to the volume did not answer.
+// Hangs reports whether the volume does not answer: an access to it hangs, or its device takes no requests.
 func (r *Record) Hangs() bool { return r.Sick != nil && !r.Sick.Remountable }
 
 func (s Sickness) String() string {

@@ -91,7 +91,7 @@ func (v Snapshot) unreleased(failure *failure.Failure) *ConditionValue {
 		return failed(failure)
 	}
 	return &ConditionValue{reason: volumesv1alpha1.ReasonVolumeSick, Message: fmt.Sprintf(
-		"it is released once it answers again: %s; until then the driver's call hangs: %s", v.Record.Sick,
+		"it is released once it answers again: %s; the driver's last call: %s", v.Record.Sick,
 		failure.Message)}
 }
 

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hawser-io/hawser/test/bench/attach/judge"
 	"github.com/hawser-io/hawser/test/bench/attach/process"
 	"github.com/hawser-io/hawser/test/bench/attach/stage"
 )
@@ -20,23 +21,14 @@ import (
 func (b *bench) grow(ctx context.Context) error {
 	first, attached := alone{}, 0
 	for _, point := range b.points() {
-		mark, err := b.cluster.Mark()
-		if err != nil {
+		byNode, next := inTurn(b.many[attached:point])
+		if err := b.attachAll(ctx, byNode, "node by node"); err != nil {
 			return err
 		}
-		next := shuffled(b.many[attached:point])
-		result, err := b.attach(ctx, next)
-		if err != nil {
+		if err := b.attachAll(ctx, next, "in no order"); err != nil {
 			return err
 		}
 		attached = point
-		writes, each, err := b.writes(mark)
-		if err != nil {
-			return err
-		}
-		n := float64(len(next))
-		b.add(fmt.Sprintf("attach %d at once", len(next)), "%.0f/s, p50 %s, p99 %s, %.2f writes each (%s)", result.PerSecond,
-			show(result.Latency.P50), show(result.Latency.P99), float64(writes)/n, each)
 		if err := stage.Pause(ctx, settle); err != nil {
 			return err
 		}
@@ -61,6 +53,34 @@ func (b *bench) grow(ctx context.Context) error {
 	return nil
 }
 
+// attachAll attaches the volumes, whose intents come in that order.
+func (b *bench) attachAll(ctx context.Context, volumes []*stage.Volume, order string) error {
+	return b.mass(ctx, volumes, fmt.Sprintf("attach %d at once, %s", len(volumes), order), b.attach)
+}
+
+// mass measures what is done to all volumes at once.
+func (b *bench) mass(ctx context.Context, volumes []*stage.Volume, name string,
+	do func(context.Context, []*stage.Volume) (judge.Result, error)) error {
+	if len(volumes) == 0 {
+		return nil
+	}
+	mark, err := b.cluster.Mark()
+	if err != nil {
+		return err
+	}
+	result, err := do(ctx, volumes)
+	if err != nil {
+		return err
+	}
+	writes, each, err := b.writes(mark)
+	if err != nil {
+		return err
+	}
+	b.add(name, "%.0f/s, p50 %s, p99 %s, %.2f writes each (%s)", result.PerSecond, show(result.Latency.P50),
+		show(result.Latency.P99), float64(writes)/float64(len(volumes)), each)
+	return nil
+}
+
 // settle is how long the last writes of a mass phase may take.
 const settle = 3 * time.Second
 
@@ -73,11 +93,24 @@ func (b *bench) points() []int {
 	return append(points, b.volumes)
 }
 
-// shuffled spreads volumes that are listed by node over the time.
-func shuffled(volumes []*stage.Volume) []*stage.Volume {
-	volumes = slices.Clone(volumes)
-	rand.New(rand.NewPCG(1, 1)).Shuffle(len(volumes), func(i, j int) { volumes[i], volumes[j] = volumes[j], volumes[i] })
-	return volumes
+// most is how many volumes come and go in no order.
+const most = 100 * few
+
+// inTurn returns the most volumes in no order, and the others node by node, as when a pool of nodes gets its pods. A
+// node's state is then written less often, which leaves time for the other measurements.
+func inTurn(volumes []*stage.Volume) (byNode, noOrder []*stage.Volume) {
+	order := rand.New(rand.NewPCG(1, 1)).Perm(len(volumes))
+	chosen := order[:min(most, len(order))]
+	for _, i := range chosen {
+		noOrder = append(noOrder, volumes[i])
+	}
+	slices.Sort(chosen)
+	for i, v := range volumes {
+		if _, found := slices.BinarySearch(chosen, i); !found {
+			byNode = append(byNode, v)
+		}
+	}
+	return byNode, noOrder
 }
 
 // memoryOfNothing is the manager's without nodes and volumes. Its caches are filled once it serves its profile.
@@ -149,29 +182,17 @@ func (b *bench) quiet(ctx context.Context) error {
 	return err
 }
 
-// shrink deletes the intents: first 10,000 at once, then the rest.
+// shrink deletes the intents: first the most that come in no order, then the rest.
 func (b *bench) shrink(ctx context.Context) error {
-	rest := shuffled(b.many)
-	for len(rest) > 0 {
-		n := len(rest)
-		if n == b.volumes {
-			n = min(n, 100*few)
-		}
-		mark, err := b.cluster.Mark()
-		if err != nil {
+	byNode, first := inTurn(b.many)
+	for _, part := range []struct {
+		order   string
+		volumes []*stage.Volume
+	}{{"in no order", first}, {"node by node", byNode}} {
+		name := fmt.Sprintf("delete %d intents at once, %s", len(part.volumes), part.order)
+		if err := b.mass(ctx, part.volumes, name, b.detach); err != nil {
 			return err
 		}
-		result, err := b.detach(ctx, rest[:n])
-		if err != nil {
-			return err
-		}
-		writes, each, err := b.writes(mark)
-		if err != nil {
-			return err
-		}
-		rest = rest[n:]
-		b.add(fmt.Sprintf("delete %d intents at once", n), "%.0f/s, p50 %s, p99 %s, %.2f writes each (%s)", result.PerSecond,
-			show(result.Latency.P50), show(result.Latency.P99), float64(writes)/float64(n), each)
 	}
 	return nil
 }

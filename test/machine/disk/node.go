@@ -82,7 +82,7 @@ func (n *nodeServer) mountByDaemon(device, staging string) error {
 	if err != nil {
 		return err
 	}
-	// The daemon keeps the files that it was given.
+	// The daemon inherits the output: CombinedOutput would wait for its end.
 	script := "modprobe fuse && fuse2fs -o fakeroot,allow_other " + device + " " + staging +
 		" >>/var/log/fuse2fs.log 2>&1 && mountpoint -q " + staging
 	if format == "" {

@@ -136,8 +136,8 @@ pidof multipathd >/dev/null || multipathd
 until multipathd show daemon; do sleep 0.1; done
 `
 
-// Cut takes the network of a path away. The first one has the number 0. The server notices that at once. Else it keeps
-// the connection when there is another one already, and so refuses to detach.
+// Cut takes the network of a path away. The first one has the number 0. The server's connections end with it, because
+// otherwise the server keeps them when the initiator has made new ones, and so refuses to detach.
 func (s *Server) Cut(ctx context.Context, path int) error {
 	return s.do(ctx, "ip link set iscsi$number-%d down; ip netns exec $name ss -K -t dst %s.1 >/dev/null", path,
 		s.networks()[path])
