@@ -83,7 +83,8 @@ func mend(v *volume) {
 		return c != nil && c.Status == "False" && strings.Contains(c.Message, "fsck")
 	})
 	v.t.Logf("a damaged volume whose last user has ended:\n%s%s", shown(intent), v.why())
-	v.must("while e2fsck -fy %s >/var/log/e2fsck; r=$?; [ $r = 8 ]; do sleep 0.1; done; [ $r = 1 ]", device(v.t, v.Machine, v.handle))
+	v.must("while e2fsck -fy %s >/var/log/e2fsck; r=$?; [ $r = 8 ]; do sleep 0.1; done; [ $r = 1 ]",
+		device(v.t, v.Machine, v.handle))
 }
 
 func killDaemon(v *volume) { v.must("pkill -9 fuse2fs; while pidof fuse2fs; do sleep 0.05; done") }

@@ -18,7 +18,7 @@ import (
 	"github.com/hawser-io/hawser/test/system"
 )
 
-// publishOthers publishes and releases new volumes of the classes, while something hangs, and notes how long that takes.
+// publishOthers publishes and releases new volumes of the classes while something hangs, and notes how long that takes.
 func (n *node) publishOthers(while string, classes ...string) {
 	n.t.Helper()
 	for _, class := range classes {
@@ -48,9 +48,9 @@ func histogram(times []time.Duration) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%d times a volume was published or released beside a fault, the longest %.1f s, allowed %.0f s:\n",
 		len(times), times[len(times)-1].Seconds(), driverTimeout.Seconds())
-	for _, limit := range []time.Duration{2, 5, 10, 15, 20, 30} {
-		within, _ := slices.BinarySearch(times, limit*time.Second+1)
-		fmt.Fprintf(&out, "  within %2d s: %d\n", limit, within)
+	for _, seconds := range []int{2, 5, 10, 15, 20, 30} {
+		within, _ := slices.BinarySearch(times, time.Duration(seconds)*time.Second+1)
+		fmt.Fprintf(&out, "  within %2d s: %d\n", seconds, within)
 	}
 	return out.String()
 }

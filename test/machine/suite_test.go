@@ -223,7 +223,7 @@ func serveControllers(o system.Options) (stop func(), err error) {
 }
 
 // Storage classes. The last part is the filesystem. Volumes of a mapped class are devices of the device mapper, and each
-// one of the class byFUSE is mounted by a process of its own (fuse2fs).
+// of the class byFUSE is mounted by a process of its own (fuse2fs).
 const (
 	loopExt4   = "loop-ext4"
 	diskExt4   = "disk-ext4"

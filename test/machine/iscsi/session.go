@@ -113,7 +113,7 @@ func disksOf(target string) ([]string, error) {
 	return disks, nil
 }
 
-// deviceOf returns what the volume of the target is mounted from: the device that multipathd has made of its disks, else
+// deviceOf returns what the volume of the target is mounted from: the device that multipathd has made of its disks, or
 // its disk, or "".
 func deviceOf(target string) (string, error) {
 	disks, err := disksOf(target)
@@ -138,7 +138,7 @@ func awaitDevice(ctx context.Context, target string, sessions int, paths bool) (
 			}
 			device = "/dev/" + disks[0]
 			if paths {
-				of := 0
+				var of int
 				if device, of, err = mapOf(disks[0]); of < sessions || err != nil {
 					return false, err
 				}
