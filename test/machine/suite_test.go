@@ -222,8 +222,8 @@ func serveControllers(o system.Options) (stop func(), err error) {
 	return stop, nil
 }
 
-// Storage classes. The last part is the filesystem. Volumes of a mapped class are devices of the device mapper, and each
-// of the class byFUSE is mounted by a process of its own (fuse2fs).
+// Storage classes. The last part is the filesystem. Volumes of a mapped class are devices of the device mapper. Each
+// volume of the class byFUSE is mounted by a process of its own (fuse2fs).
 const (
 	loopExt4   = "loop-ext4"
 	diskExt4   = "disk-ext4"
