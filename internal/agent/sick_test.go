@@ -283,6 +283,36 @@ func TestAVolumeIsExaminedAgainOnceItAnswers(t *testing.T) {
 	}
 }
 
+func TestAVolumeWithDeadDisksIsExaminedAgainSoon(t *testing.T) {
+	b := newBench(t, filesystem)
+	b.publish()
+	find := func(disks ...scsi.DeadDisk) {
+		b.kernel.mu.Lock()
+		defer b.kernel.mu.Unlock()
+		b.kernel.health.DeadDisks = disks
+	}
+	reported := func(cause string) {
+		t.Helper()
+		k, _ := b.agent.queue.queue.Get() // blocks until the volume is requeued
+		b.agent.queue.queue.Done(k)
+		b.volume.RecordExamination()
+		b.agent.views.Store(b.volume.Name, b.volume.Record.Copy())
+		if s := b.volume.Record.Sick; (s == nil) != (cause == "") || s != nil && !strings.Contains(s.Cause, cause) {
+			t.Fatalf("volume is sick: %v, want %q", s, cause)
+		}
+	}
+	one, two := scsi.DeadDisk{Name: "sda", State: "transport-offline"}, scsi.DeadDisk{Name: "sdb", State: "offline"}
+	find(one)
+	b.agent.examine(t.Context(), b.volume.Record)
+	reported("[sda transport-offline]")
+	find(one, two)
+	b.clock.Step(10 * time.Second)
+	reported("[sda transport-offline sdb offline]")
+	find()
+	b.clock.Step(10 * time.Second)
+	reported("")
+}
+
 func TestASickVolumeIsStagedAgain(t *testing.T) {
 	sick := func(t *testing.T) *bench {
 		b := newBench(t, filesystem)

@@ -42,6 +42,9 @@ func (env *Environment) Examine(ctx context.Context, v *Volume, r *record.Record
 	if !known {
 		return r.Sick != nil
 	}
+	if found.deadDisks {
+		env.awaitDisks(v)
+	}
 	if v.noteExamination(stage, found) && causeOf(r.Sick) != causeOf(found.sick) {
 		env.Requeue(v.Name)
 	}
@@ -54,6 +57,8 @@ type examination struct {
 	sick *record.Sickness
 	// errors that the filesystem has counted.
 	errors *int64
+	// deadDisks: the volume's disks are dead.
+	deadDisks bool
 }
 
 // examineStage returns false where it is not known whether the volume works.
@@ -64,7 +69,7 @@ func (env *Environment) examineStage(ctx context.Context, r *record.Record) (fou
 			continue // a mount that is lost is made again
 		}
 		env.awaitAnswer(r.VolumeName, err)
-		found.errors = h.Errors
+		found.errors, found.deadDisks = h.Errors, len(h.DeadDisks) > 0
 		if found.sick, known = diagnose(h, err, r.Stage.Errors); !known {
 			env.Log.V(1).Info("volume not examined", "volume", r.VolumeName, "path", path, "error", err.Error())
 			return found, false
@@ -88,6 +93,24 @@ func (env *Environment) awaitAnswer(volume string, err error) {
 		select {
 		case <-pending.Ended:
 			env.ExamineAgain(volume)
+		case <-env.Lifetime.Done():
+		}
+	}()
+}
+
+// diskPeriod is how soon a volume with dead disks is examined again: the kernel has no notice of their return.
+const diskPeriod = 10 * time.Second
+
+func (env *Environment) awaitDisks(v *Volume) {
+	if !v.awaitsDisks.CompareAndSwap(false, true) {
+		return
+	}
+	soon := env.Clock.After(diskPeriod)
+	go func() {
+		select {
+		case <-soon:
+			v.awaitsDisks.Store(false)
+			env.ExamineAgain(v.Name)
 		case <-env.Lifetime.Done():
 		}
 	}()

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -45,6 +46,9 @@ type Volume struct {
 	// remounts is how often the volume was unmounted because it was sick, and nextRemount when it may be again.
 	remounts    int32
 	nextRemount time.Time
+
+	// awaitsDisks: the volume, whose disks are dead, is examined again soon.
+	awaitsDisks atomic.Bool
 
 	mu sync.Mutex
 	// found by the last examination of the stage with the number stages; nil before the first one.
