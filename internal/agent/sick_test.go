@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/version"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/plan"
@@ -64,25 +65,46 @@ func shutDown(t *testing.T, _ *realNode, path, _ string) {
 
 func TestRealVolumesFallSick(t *testing.T) {
 	harnesstest.NeedRoot(t)
-	c := newCluster(t)
+	c, shows := newCluster(t), showsFailures(t)
+	afterError := "no more writes since an error"
+	if !shows {
+		afterError = "counted errors"
+	}
 	for name, test := range map[string]struct {
 		fsType string
 		mib    int64
 		fails  fails
 		cause  string
 	}{
-		"ext4 after an error":               {"ext4", 64, readOnlyAfterError, "no more writes since an error"},
+		"ext4 after an error":               {"ext4", 64, readOnlyAfterError, afterError},
 		"ext4 that is shut down":            {"ext4", 64, shutDown, "no more writes since an error (shutdown)"},
 		"xfs with an input or output error": {"xfs", 320, shutDown, "input/output error"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			harnesstest.NeedProgram(t, "mkfs."+test.fsType)
 			harnesstest.NeedProgram(t, "xfs_io")
+			if test.fsType == "ext4" && test.cause != afterError && !shows {
+				t.Skip("LEFT OUT (needs Linux 6.15: an earlier one does not show that an ext4 was shut down)")
+			}
 			n := c.realNode(t)
 			n.examineSoon()
 			testRealSick(t, n, test.fsType, test.mib, test.fails, test.cause)
 		})
 	}
+}
+
+// showsFailures reports whether the kernel shows in the mount table that an ext4 has failed, as since Linux 6.15.
+func showsFailures(t *testing.T) bool {
+	t.Helper()
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		t.Fatal(err)
+	}
+	release, err := version.ParseGeneric(unix.ByteSliceToString(name.Release[:]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return release.AtLeast(version.MajorMinor(6, 15))
 }
 
 // testRealSick has a volume fall sick while a pod uses it. Nothing new gets it, also after a restart of the agent,

@@ -29,22 +29,26 @@ func TestTheAgentsRealMountsPassOnTheMachinesKernel(t *testing.T) {
 	t.Parallel()
 	o := options(nextName())
 	o.MiB, o.Processors = 4096, 2
-	assets := filepath.Join(lab.dir, "assets") // only lab.dir is seen inside
-	if err := os.MkdirAll(assets, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"etcd", "kube-apiserver", "kubectl"} {
-		program, err := os.ReadFile(filepath.Join(os.Getenv(apiserver.AssetsVariable), name))
-		if err == nil {
-			err = os.WriteFile(filepath.Join(assets, name), program, 0o755)
-		}
+	// Only lab.dir is seen inside.
+	assets, manifests := filepath.Join(lab.dir, "assets"), filepath.Join(lab.dir, "config")
+	ok := func(err error) {
+		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
+	ok(os.MkdirAll(assets, 0o755))
+	ok(os.RemoveAll(manifests))
+	ok(os.CopyFS(manifests, os.DirFS(filepath.Join(apiserver.Root(), "config"))))
+	for _, name := range []string{"etcd", "kube-apiserver", "kubectl"} {
+		program, err := os.ReadFile(filepath.Join(os.Getenv(apiserver.AssetsVariable), name))
+		ok(err)
+		ok(os.WriteFile(filepath.Join(assets, name), program, 0o755))
+	}
 	runInside(t, start(t, o), "./internal/agent", "Real", fmt.Sprintf(
-		"modprobe -a fuse loop; cp -r %s %s/bin/csi-loop /run; export %s=/run/assets CSI_LOOP_BINARY=/run/csi-loop", assets,
-		lab.dir, apiserver.AssetsVariable))
+		"modprobe -a fuse loop; cp -r %s %s/bin/csi-loop /run; mkdir -p %s; cp -r %s %[3]s; "+
+			"export %[5]s=/run/assets CSI_LOOP_BINARY=/run/csi-loop", assets, lab.dir, apiserver.Root(), manifests,
+		apiserver.AssetsVariable))
 }
 
 // runInside runs the tests of a package whose names match inside a machine. The shell runs before first.
