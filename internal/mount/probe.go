@@ -87,15 +87,15 @@ func (e Entry) Failed() string {
 
 // health is what the kernel shows without an access to the filesystem.
 func (e Entry) health() Health {
-	if e.Major == 0 {
-		return Health{Failed: e.Failed()}
-	}
+	var h Health
 	d, err := named(uint32(e.Major), uint32(e.Minor))
-	if err != nil {
-		return Health{Failed: e.Failed()}
+	if e.Major != 0 && err == nil {
+		h = healthOf(d)
 	}
-	h := healthOf(d)
 	h.Failed = e.Failed()
+	if d.Path == "" {
+		return h
+	}
 	data, err := os.ReadFile(filepath.Join("/sys/fs", e.FSType, filepath.Base(d.Path), "errors_count"))
 	if err != nil {
 		return h
