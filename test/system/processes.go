@@ -260,7 +260,8 @@ func (s *System) Down(ctx context.Context) error {
 		return err
 	}
 	if len(mounts) > 0 {
-		return fmt.Errorf("still mounted below %s, which is kept as it is: %v", s.Dir, mounts)
+		return fmt.Errorf("%d mounts are left below %s, which is kept as it is until `bin/localcluster discard --dir %s`: %v",
+			len(mounts), s.Dir, s.Dir, mounts)
 	}
 	return s.localcluster(ctx, "down", "--dir", s.Dir, "--purge")
 }

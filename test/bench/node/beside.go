@@ -19,7 +19,8 @@ import (
 	"github.com/hawser-io/hawser/test/system"
 )
 
-// besideMounts measures one volume at a time again, beside as many bind mounts as nodes with many pods have.
+// besideMounts measures one volume at a time and many at once again, beside as many bind mounts as nodes with many pods
+// have.
 func (b *bench) besideMounts(ctx context.Context) (err error) {
 	if b.beside == 0 {
 		return nil
@@ -51,5 +52,10 @@ func (b *bench) besideMounts(ctx context.Context) (err error) {
 		return fmt.Errorf("reading the mount table of the agent: %w", err)
 	}
 	b.say("\nbeside more mounts: %d lines in the mount table of the agent", bytes.Count(table, []byte("\n")))
-	return b.alone(ctx)
+	for _, part := range []func(context.Context) error{b.alone, b.together, b.release} {
+		if err := part(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -211,16 +211,24 @@ func (b *bench) alone(ctx context.Context) error {
 	b.say("\none volume at a time, %d rounds, formatted before", b.rounds)
 	b.say("  intent created -> Ready             %s", percentiles(up))
 	b.say("  intent deleted -> attachment gone   %s", percentiles(down))
+	if err := b.sayCPU("both ways", before, b.rounds); err != nil {
+		return err
+	}
+	b.requestTable("new intent to Ready, alone", requests["publish"], b.rounds)
+	b.requestTable("deleted intent to nothing, alone", requests["undo"], b.rounds)
+	return nil
+}
+
+// sayCPU reports the processor time that each program used for a volume since it had used that of before.
+func (b *bench) sayCPU(what string, before map[string]time.Duration, volumes int) error {
 	after, err := b.cpu()
 	if err != nil {
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(after)) {
-		b.say("  CPU for each volume, both ways      %-22s %d ms", name,
-			(after[name]-before[name]).Milliseconds()/int64(b.rounds))
+		b.say("  CPU for each volume, %-14s %-22s %d ms", what, name,
+			(after[name]-before[name]).Milliseconds()/int64(volumes))
 	}
-	b.requestTable("new intent to Ready, alone", requests["publish"], b.rounds)
-	b.requestTable("deleted intent to nothing, alone", requests["undo"], b.rounds)
 	return nil
 }
 
@@ -261,6 +269,10 @@ func (b *bench) together(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	before, err := b.cpu()
+	if err != nil {
+		return err
+	}
 	begin := time.Now()
 	var mutex sync.Mutex
 	var times []time.Duration
@@ -277,6 +289,9 @@ func (b *bench) together(ctx context.Context) error {
 	b.say("\n%d volumes at once: all Ready after %d ms", b.mass, time.Since(begin).Milliseconds())
 	b.say("  intent created -> Ready             %s", percentiles(times))
 	if err := b.settled(ctx); err != nil {
+		return err
+	}
+	if err := b.sayCPU("publish", before, b.mass); err != nil {
 		return err
 	}
 	requests, err := b.Requests(mark)

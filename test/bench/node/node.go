@@ -35,7 +35,8 @@ func (o *Options) AddFlags(flags *flag.FlagSet) {
 	flags.IntVar(&o.rounds, "rounds", 40, "node: volumes measured one at a time")
 	flags.IntVar(&o.mass, "mass", 100,
 		"node: number of volumes that are published at once, and while idle requests are counted")
-	flags.IntVar(&o.beside, "beside", 0, "node: number of bind mounts beside which one volume at a time is measured again")
+	flags.IntVar(&o.beside, "beside", 0,
+		"node: number of bind mounts beside which volumes are measured again, one at a time and at once")
 	flags.DurationVar(&o.idle, "node-idle", time.Minute, "node: how long idle requests are counted")
 }
 
@@ -49,7 +50,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	// The signal that ended the run must not interrupt its end.
 	defer func() { err = errors.Join(err, b.Down(context.WithoutCancel(ctx))) }()
 	for _, part := range []func(context.Context) error{
-		b.prepare, b.unused, b.alone, b.besideMounts, b.together, b.quiet, b.memory, b.release,
+		b.prepare, b.unused, b.alone, b.together, b.quiet, b.memory, b.release, b.besideMounts,
 	} {
 		if err := part(ctx); err != nil {
 			return err

@@ -43,6 +43,11 @@ func mountAt(path string) (*mountinfo.Info, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The kernel answers at once where nothing is mounted. On a node with many mounts its table takes 20 ms and more.
+	mounted, sure, err := mountinfo.MountedFast(real)
+	if errors.Is(err, os.ErrNotExist) || sure && err == nil && !mounted {
+		return nil, nil
+	}
 	mounts, err := mountinfo.GetMounts(func(info *mountinfo.Info) (skip, stop bool) {
 		return info.Mountpoint != real, false
 	})
