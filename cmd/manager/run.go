@@ -22,6 +22,7 @@ import (
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -250,6 +251,11 @@ func (o options) controllers() (controller.Options, error) {
 	return options, nil
 }
 
+// cacheSyncTimeout is how long the first lists, and what they wake, may take once the manager leads. A manager that ends
+// sooner, as by default after two minutes, begins again with the same: beside 100,000 volumes on a slow API server it
+// would never get to work.
+const cacheSyncTimeout = 20 * time.Minute
+
 func newManager(o options, cacheOptions cache.Options) (manager.Manager, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, volumesv1alpha1.AddToScheme} {
@@ -279,6 +285,7 @@ func newManager(o options, cacheOptions cache.Options) (manager.Manager, error) 
 		LeaderElectionID:              "hawser-manager",
 		LeaderElectionNamespace:       o.leaderElectNS,
 		LeaderElectionReleaseOnCancel: true,
+		Controller:                    ctrlconfig.Controller{CacheSyncTimeout: cacheSyncTimeout},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("creating the manager: %w", err)

@@ -12,7 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+
 	"github.com/hawser-io/hawser/internal/controller"
+	"github.com/hawser-io/hawser/internal/metrics/endpoint"
+	"github.com/hawser-io/hawser/test/apiserver"
 )
 
 func TestPodsAlwaysGetIntentsInReplace(t *testing.T) {
@@ -41,6 +46,17 @@ func TestPodsAlwaysGetIntentsInReplace(t *testing.T) {
 					test.podIntents)
 			}
 		})
+	}
+}
+
+func TestTheManagerWaitsForLongListsAndDoesNotBeginAgain(t *testing.T) {
+	t.Setenv("KUBECONFIG", apiserver.Kubeconfig(t, &rest.Config{Host: "https://192.0.2.1"})) // of no machine
+	mgr, err := newManager(options{healthAddr: "0", metrics: endpoint.Endpoint{Address: "0"}}, cache.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, least := mgr.GetControllerOptions().CacheSyncTimeout, 10*time.Minute; got < least {
+		t.Errorf("the manager ends when the lists at its start take %s, want it to wait for %s at least", got, least)
 	}
 }
 

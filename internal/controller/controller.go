@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/hawser-io/hawser/internal/controller/attachment"
+	"github.com/hawser-io/hawser/internal/controller/cached"
 	"github.com/hawser-io/hawser/internal/controller/claim"
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
 	"github.com/hawser-io/hawser/internal/controller/fences"
@@ -77,6 +78,9 @@ type Options struct {
 // have been made with cached.Options.
 func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	if err := index.Register(ctx, mgr.GetFieldIndexer()); err != nil {
+		return err
+	}
+	if err := cached.Begin(ctx, mgr.GetCache()); err != nil {
 		return err
 	}
 	events := mgr.GetEventRecorder("hawser")

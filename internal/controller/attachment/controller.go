@@ -276,20 +276,21 @@ func (c *Controller) Register(mgr manager.Manager) error {
 	b := ctrl.NewControllerManagedBy(mgr).Named("attachment")
 	for _, w := range []struct {
 		object client.Object
-		wake   wake
+		// changed is for what comes, changes or goes, and found for what was there before this process.
+		changed, found wake
 	}{
-		{&volumesv1alpha1.VolumeAttachmentIntent{}, c.intentChanged},
-		{&corev1.PersistentVolumeClaim{}, c.pvcChanged},
-		{&corev1.PersistentVolume{}, c.volumeChanged},
-		{&volumesv1alpha1.NodeVolumeState{}, c.stateChanged},
-		{&storagev1.VolumeAttachment{}, c.attachmentChanged},
-		{&corev1.ConfigMap{}, c.locksChanged},
-		{&corev1.Node{}, c.nodeChanged},
-		{&storagev1.CSINode{}, c.csiNodeChanged},
-		{&storagev1.CSIDriver{}, c.csiDriverChanged},
-		{&corev1.Pod{}, c.podChanged},
+		{&volumesv1alpha1.VolumeAttachmentIntent{}, c.intentChanged, c.intentChanged},
+		{&corev1.PersistentVolumeClaim{}, c.pvcChanged, c.pvcFound},
+		{&corev1.PersistentVolume{}, c.volumeChanged, c.volumeFound},
+		{&volumesv1alpha1.NodeVolumeState{}, c.stateChanged, c.stateFound},
+		{&storagev1.VolumeAttachment{}, c.attachmentChanged, c.attachmentChanged},
+		{&corev1.ConfigMap{}, c.locksChanged, c.locksChanged},
+		{&corev1.Node{}, c.nodeChanged, c.nodeFound},
+		{&storagev1.CSINode{}, c.csiNodeChanged, nil},
+		{&storagev1.CSIDriver{}, c.csiDriverChanged, nil},
+		{&corev1.Pod{}, c.podChanged, c.podChanged},
 	} {
-		b = b.Watches(w.object, w.wake.handler())
+		b = b.Watches(w.object, w.changed.handler(w.found))
 	}
 	b = b.WatchesRawSource(source.Channel(c.Policies.Changed(), handler.Funcs{GenericFunc: c.policiesChanged}))
 	b = b.WatchesRawSource(source.Func(c.limits.Start)).WatchesRawSource(c.Tracker.Listen(c.agentHeard))

@@ -31,13 +31,17 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 // wake adds to the queue the volumes that a change from before to after is about; one of the two may be nil.
 type wake func(ctx context.Context, before, after client.Object, q queue)
 
-func (w wake) handler() handler.EventHandler {
+// handler of these changes, and of the objects that were there when the controller started; nil where others lead to
+// their volumes by name: see cached.SinceStart.
+func (w wake) handler(found wake) handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
-			if e.IsInInitialList {
-				q = ofInitial(e.Object, q)
+			switch {
+			case !e.IsInInitialList:
+				w(ctx, nil, e.Object, q)
+			case found != nil:
+				found(ctx, nil, e.Object, ofInitial(e.Object, q))
 			}
-			w(ctx, nil, e.Object, q)
 		},
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) { w(ctx, e.ObjectOld, e.ObjectNew, q) },
 		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { w(ctx, e.Object, nil, q) },
@@ -127,6 +131,18 @@ func (c *Controller) pvcChanged(ctx context.Context, before, after client.Object
 	c.addIntents(ctx, index.Claim, index.ClaimKey(claim.Namespace, claim.Name), q)
 }
 
+// pvcFound wakes the volume of intents that have none yet: when they were found, the claim may have had none. The
+// others lead to their volume by its name.
+func (c *Controller) pvcFound(ctx context.Context, _, after client.Object, q queue) {
+	c.addUnpinned(ctx, index.ClaimKey(after.GetNamespace(), after.GetName()), q)
+}
+
+func (c *Controller) addUnpinned(ctx context.Context, claim string, q queue) {
+	c.addIntentsIf(ctx, index.Claim, claim, func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+		return i.Status.UniqueVolumeName == ""
+	}, q)
+}
+
 func (c *Controller) addIntents(ctx context.Context, field, key string, q queue) {
 	c.addIntentsIf(ctx, field, key, func(*volumesv1alpha1.VolumeAttachmentIntent) bool { return true }, q)
 }
@@ -149,6 +165,13 @@ func (c *Controller) addIntentsIf(
 
 func (c *Controller) volumeChanged(_ context.Context, before, after client.Object, q queue) {
 	c.enqueue(q, volume.UniqueNameOf(either[*corev1.PersistentVolume](before, after)))
+}
+
+// volumeFound is pvcFound of the claim that the volume belongs to.
+func (c *Controller) volumeFound(ctx context.Context, _, after client.Object, q queue) {
+	if ref := after.(*corev1.PersistentVolume).Spec.ClaimRef; ref != nil {
+		c.addUnpinned(ctx, index.ClaimKey(ref.Namespace, ref.Name), q)
+	}
 }
 
 func (c *Controller) attachmentChanged(ctx context.Context, before, after client.Object, q queue) {

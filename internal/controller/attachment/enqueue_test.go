@@ -202,10 +202,71 @@ func TestOfWhatWasThereBeforeTheManagerThatComesFirstWhereSomethingIsUnderWay(t 
 		w := wake(func(_ context.Context, _, _ client.Object, q queue) {
 			q.Add(reconcile.Request{NamespacedName: client.ObjectKey{Name: "v"}})
 		})
-		w.handler().Create(t.Context(), event.CreateEvent{Object: c.object, IsInInitialList: c.initial},
+		w.handler(w).Create(t.Context(), event.CreateEvent{Object: c.object, IsInInitialList: c.initial},
 			lanes{added: &added})
 		if !slices.Equal(added, c.want) {
 			t.Errorf("%s, in the initial list %t: adds %q, want %q (* is for later)", c.name, c.initial, added, c.want)
+		}
+	}
+}
+
+func TestWhatOthersLeadToIsNotLookedAtWhenTheManagerStarts(t *testing.T) {
+	var woken []bool
+	w := wake(func(_ context.Context, _, _ client.Object, _ queue) { woken = append(woken, true) })
+	for _, initial := range []bool{true, false} {
+		w.handler(nil).Create(t.Context(), event.CreateEvent{Object: &storagev1.CSINode{}, IsInInitialList: initial},
+			lanes{})
+	}
+	if len(woken) != 1 {
+		t.Errorf("a CSINode that was there and one that came were looked at %d times, want 1", len(woken))
+	}
+}
+
+func TestAClaimAndAVolumeThatWereThereWakeTheIntentsThatAreNotPinned(t *testing.T) {
+	pv := persistentVolume()
+	pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "default", Name: "data"}
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "data"},
+		Spec: corev1.PersistentVolumeClaimSpec{VolumeName: pv.Name}}
+	for pinned, want := range map[string][]string{"": {volume.UniqueNameOf(pv)}, "pinned": nil} {
+		i := &volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "i"}}
+		i.Spec.NodeName, i.Status.UniqueVolumeName = "a", pinned
+		i.Spec.Volume.PersistentVolumeClaim = &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "data"}
+		c := onlyCached(t, pv, claim, i)
+		if got := woken(t, c.pvcFound, nil, claim); !slices.Equal(got, want) {
+			t.Errorf("the claim of an intent that is pinned to %q wakes %v, want %v", pinned, got, want)
+		}
+		if got := woken(t, c.volumeFound, nil, pv); !slices.Equal(got, want) {
+			t.Errorf("the volume of an intent that is pinned to %q wakes %v, want %v", pinned, got, want)
+		}
+	}
+}
+
+func TestAStateThatWasThereWakesItsOwnVolumesAlone(t *testing.T) {
+	pv := persistentVolume()
+	ours := &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: "va", Annotations: map[string]string{volumesv1alpha1.HoldAnnotation: "true"}},
+		Spec: storagev1.VolumeAttachmentSpec{
+			Attacher: "d", NodeName: "a", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv.Name},
+		},
+	}
+	state := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	state.Spec.Attachments = []volumesv1alpha1.NodeAttachment{{VolumeName: "listed"}}
+	state.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "reported"}}
+	c := onlyCached(t, state, pv, ours)
+	got := woken(t, c.stateFound, nil, state)
+	if !slices.Equal(got, []string{"listed", "reported"}) {
+		t.Errorf("a state that was there wakes %v, want listed and reported: others are found by their own objects", got)
+	}
+}
+
+func TestOfANodeThatWasThereTheKubeletsVolumesAreFoundInReplace(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	node.Status.VolumesAttached = []corev1.AttachedVolume{{Name: "listed"}}
+	c := onlyCached(t, node)
+	for replace, want := range map[bool][]string{false: nil, true: {"listed"}} {
+		c.Replace = replace
+		if got := woken(t, c.nodeFound, nil, node); !slices.Equal(got, want) {
+			t.Errorf("Replace %t: a Node that was there wakes %v, want %v", replace, got, want)
 		}
 	}
 }

@@ -111,6 +111,14 @@ func (c *Controller) stateChanged(ctx context.Context, before, after client.Obje
 	}
 }
 
+// stateFound wakes the volumes that the node's state has. What else is wanted, attached or locked on the node is found
+// by itself.
+func (c *Controller) stateFound(_ context.Context, _, after client.Object, q queue) {
+	nvs := after.(*volumesv1alpha1.NodeVolumeState)
+	c.Writer.Cached(nvs)
+	c.addVolumes(nvs, q)
+}
+
 // publications counts those that the state lists: most of what its size varies by beside the entries.
 func publications(nvs *volumesv1alpha1.NodeVolumeState) int {
 	n := 0
@@ -181,14 +189,19 @@ func usesOf(nvs *volumesv1alpha1.NodeVolumeState) map[string]use {
 	return m
 }
 
-// addNode adds every volume that the node lists, is wanted on or is attached to.
-func (c *Controller) addNode(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState, q queue) {
+// addVolumes adds those that the state has.
+func (c *Controller) addVolumes(nvs *volumesv1alpha1.NodeVolumeState, q queue) {
 	for name := range entriesOf(nvs) {
 		c.enqueue(q, name)
 	}
 	for name := range usesOf(nvs) {
 		c.enqueue(q, name)
 	}
+}
+
+// addNode adds every volume that the node lists, is wanted on or is attached to.
+func (c *Controller) addNode(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState, q queue) {
+	c.addVolumes(nvs, q)
 	if nvs.Name == "" {
 		return
 	}
@@ -235,12 +248,12 @@ func (c *Controller) addLocked(
 		return
 	}
 	for i := range objects.Items {
-		locks, err := exclusive.Locks(&objects.Items[i])
+		volumes, err := exclusive.ByNode(&objects.Items[i])
 		if err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "finding the locks of a node", "node", node)
 		}
-		for name, lock := range locks {
-			if known[name] == nil && (lock.Holder == node || lock.MovedFrom == node) {
+		for _, name := range volumes[node] {
+			if known[name] == nil {
 				c.enqueue(q, name)
 			}
 		}
@@ -282,6 +295,13 @@ func (c *Controller) nodeChanged(ctx context.Context, before, after client.Objec
 		if _, ok := is[name]; !ok {
 			c.enqueue(q, string(name))
 		}
+	}
+}
+
+// nodeFound wakes the volumes that the kubelet lists: in Replace these are all that may have nothing else.
+func (c *Controller) nodeFound(ctx context.Context, _, after client.Object, q queue) {
+	if c.Replace {
+		c.addOfKubelet(ctx, after.GetName(), q)
 	}
 }
 

@@ -27,6 +27,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/backoff"
+	"github.com/hawser-io/hawser/internal/controller/cached"
 	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/internal/controller/inflight"
 	"github.com/hawser-io/hawser/internal/status"
@@ -53,7 +54,7 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		Named("claim").
 		For(&corev1.PersistentVolumeClaim{}, builder.WithPredicates(Changed)).
 		Watches(&volumesv1alpha1.VolumeAttachmentIntent{}, handler.EnqueueRequestsFromMapFunc(c.ofIntent),
-			builder.WithPredicates(intentUse)).
+			cached.SinceStart(intentUse)).
 		Watches(&volumesv1alpha1.NodeVolumeState{}, expandedHandler(c.Client)).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(c.ofNamespace), builder.OnlyMetadata,
 			builder.WithPredicates(refusalChanged)).

@@ -74,12 +74,35 @@ type table struct {
 	Writes int64 `json:"writes"`
 	// Locks by the unique name of the volume.
 	Locks map[string]Lock `json:"locks,omitempty"`
+	// byNode has the volumes of each node; nil where nothing was read.
+	byNode func() map[string][]string
 }
 
 // Locks in the ConfigMap by the unique name of their volume; none where it is nil.
 func Locks(object *corev1.ConfigMap) (map[string]Lock, error) {
 	t, err := parse(object)
 	return t.Locks, err
+}
+
+// ByNode returns the volumes whose locks in the ConfigMap name a node, as their holder or as the one before it.
+func ByNode(object *corev1.ConfigMap) (map[string][]string, error) {
+	t, err := parse(object)
+	if err != nil || t.byNode == nil {
+		return nil, err
+	}
+	return t.byNode(), nil
+}
+
+func volumesByNode(locks map[string]Lock) map[string][]string {
+	volumes := map[string][]string{}
+	for name, lock := range locks {
+		for _, node := range []string{lock.Holder, lock.MovedFrom} {
+			if node != "" {
+				volumes[node] = append(volumes[node], name)
+			}
+		}
+	}
+	return volumes
 }
 
 func parse(object *corev1.ConfigMap) (table, error) {
@@ -94,8 +117,7 @@ func parse(object *corev1.ConfigMap) (table, error) {
 	if err := json.Unmarshal([]byte(data), &t); err != nil {
 		return t, &UnreadableError{key.String(), err}
 	}
-	parsed.put(key, data, t)
-	return t, nil
+	return parsed.put(key, data, t), nil
 }
 
 // UnreadableError means that the content of a ConfigMap cannot be read. No volume whose lock is in it is attached or

@@ -40,7 +40,9 @@ func (m *memory) get(key client.ObjectKey, data string) (table, bool) {
 	return table{}, false
 }
 
-func (m *memory) put(key client.ObjectKey, data string, t table) {
+// put remembers the table, and returns it with what is computed of it when that is asked for first.
+func (m *memory) put(key client.ObjectKey, data string, t table) table {
+	t.byNode = sync.OnceValue(func() map[string][]string { return volumesByNode(t.Locks) })
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.texts == nil {
@@ -50,4 +52,5 @@ func (m *memory) put(key client.ObjectKey, data string, t table) {
 	copy(known[1:], known[:])
 	known[0] = text{data, t}
 	m.texts[key] = known
+	return t
 }

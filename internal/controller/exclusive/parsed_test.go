@@ -7,6 +7,7 @@ package exclusive
 
 import (
 	"maps"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,5 +55,35 @@ func TestAWriteChangesNothingThatWasReadBefore(t *testing.T) {
 	}
 	if !maps.Equal(before, was) || !maps.Equal(again, was) {
 		t.Errorf("after the lock was moved an earlier version says %v, and read again %v; want %v", before, again, was)
+	}
+}
+
+func TestTheVolumesOfANodeAreThoseOfTheNewestWrite(t *testing.T) {
+	a := newAPI(t)
+	s, c := process(a)
+	byNode := func() map[string][]string {
+		object := &corev1.ConfigMap{}
+		if err := a.Client.Get(t.Context(), Key("v"), object); err != nil {
+			t.Fatal(err)
+		}
+		volumes, err := ByNode(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return volumes
+	}
+	first, _ := swap(t, s, "v", Lock{}, Lock{Holder: "a"})
+	c.renew(t, "v")
+	if got := byNode(); len(got) != 1 || !slices.Equal(got["a"], []string{"v"}) {
+		t.Errorf("volume v is locked for node a, the nodes have %v", got)
+	}
+	if _, swapped := swap(t, s, "v", first, Lock{Holder: "b", MovedFrom: "a"}); !swapped {
+		t.Fatal("the lock was not moved, want it moved")
+	}
+	if got := byNode(); len(got) != 2 || !slices.Equal(got["a"], []string{"v"}) || !slices.Equal(got["b"], []string{"v"}) {
+		t.Errorf("the lock of volume v was moved from node a to b, the nodes have %v, want it of both", got)
+	}
+	if got, err := ByNode(nil); len(got) != 0 || err != nil {
+		t.Errorf("no ConfigMap has %v, %v; want no volumes", got, err)
 	}
 }

@@ -169,11 +169,6 @@ func accountNode(o client.Object) []string { return nonEmpty(install.NodeOfAccou
 // lockNodes are the nodes that hold the locks of exclusive volumes and those that they are being moved from. What
 // cannot be read is reported by its next reader.
 func lockNodes(o client.Object) []string {
-	locks, _ := exclusive.Locks(o.(*corev1.ConfigMap))
-	nodes := map[string]bool{}
-	for _, lock := range locks {
-		nodes[lock.Holder], nodes[lock.MovedFrom] = true, true
-	}
-	delete(nodes, "")
-	return slices.Sorted(maps.Keys(nodes))
+	volumes, _ := exclusive.ByNode(o.(*corev1.ConfigMap))
+	return slices.Sorted(maps.Keys(volumes))
 }

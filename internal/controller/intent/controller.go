@@ -18,7 +18,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -27,6 +26,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/backoff"
+	"github.com/hawser-io/hawser/internal/controller/cached"
 	"github.com/hawser-io/hawser/internal/controller/claim"
 	"github.com/hawser-io/hawser/internal/controller/intentstatus"
 	"github.com/hawser-io/hawser/internal/controller/resolve"
@@ -45,22 +45,17 @@ type Controller struct {
 
 // Register adds the controller to the manager.
 func (c *Controller) Register(mgr manager.Manager) error {
+	mapped, later := handler.EnqueueRequestsFromMapFunc, cached.SinceStart
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("intent").
 		For(&volumesv1alpha1.VolumeAttachmentIntent{}).
-		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(c.ofClaim), builder.WithPredicates(
-			claim.Changed,
-		)).
-		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(c.ofProtected), builder.WithPredicates(
-			claim.Protected,
-		)).
-		Watches(&corev1.PersistentVolume{}, handler.EnqueueRequestsFromMapFunc(c.ofVolume)).
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(c.ofPod), builder.WithPredicates(podChanged)).
-		Watches(&storagev1.StorageClass{}, handler.EnqueueRequestsFromMapFunc(c.ofClass)).
-		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(c.ofNode), builder.WithPredicates(nodeChanged)).
-		Watches(&volumesv1alpha1.NodeVolumeState{}, handler.EnqueueRequestsFromMapFunc(c.ofNode), builder.WithPredicates(
-			reachabilityChanged,
-		)).
+		Watches(&corev1.PersistentVolumeClaim{}, mapped(c.ofClaim), later(claim.Changed)).
+		Watches(&corev1.PersistentVolumeClaim{}, mapped(c.ofProtected), later(claim.Protected)).
+		Watches(&corev1.PersistentVolume{}, mapped(c.ofVolume), later()).
+		Watches(&corev1.Pod{}, mapped(c.ofPod), later(podChanged)).
+		Watches(&storagev1.StorageClass{}, mapped(c.ofClass), later()).
+		Watches(&corev1.Node{}, mapped(c.ofNode), later(nodeChanged)).
+		Watches(&volumesv1alpha1.NodeVolumeState{}, mapped(c.ofNode), later(reachabilityChanged)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: Workers, RateLimiter: backoff.Limiter()}).
 		Complete(c)
 }

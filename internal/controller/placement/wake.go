@@ -25,6 +25,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/backoff"
+	"github.com/hawser-io/hawser/internal/controller/cached"
 	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
@@ -34,7 +35,7 @@ import (
 // Whatever a pod waits for leads to it by an index. A pod is also reconciled after its own condition has come into the
 // cache. So an event before that, which did not find the pod by its reason, is not missed.
 func (c *Controller) Register(mgr manager.Manager) error {
-	mapped := handler.EnqueueRequestsFromMapFunc
+	mapped, later := handler.EnqueueRequestsFromMapFunc, cached.SinceStart
 	holders := mapped(c.waitingFor(volumesv1alpha1.ReasonVolumeInUse, volumesv1alpha1.ReasonReadWriteOncePod))
 	nodes := mapped(c.waitingFor(volumesv1alpha1.ReasonNodeNotFound, volumesv1alpha1.ReasonConstraintsContradict,
 		volumesv1alpha1.ReasonVolumeInUse, volumesv1alpha1.ReasonNodeLimitReached))
@@ -43,18 +44,18 @@ func (c *Controller) Register(mgr manager.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("placement").
 		Watches(&corev1.Pod{}, mapped(c.ofPod), builder.WithPredicates(podChanged)).
-		Watches(&corev1.PersistentVolumeClaim{}, mapped(c.ofClaim)).
-		Watches(&corev1.PersistentVolume{}, mapped(c.ofVolume)).
-		Watches(&volumesv1alpha1.VolumeAttachmentIntent{}, mapped(c.ofIntent), builder.WithPredicates(intentChanged)).
+		Watches(&corev1.PersistentVolumeClaim{}, mapped(c.ofClaim), later()).
+		Watches(&corev1.PersistentVolume{}, mapped(c.ofVolume), later()).
+		Watches(&volumesv1alpha1.VolumeAttachmentIntent{}, mapped(c.ofIntent), later(intentChanged)).
 		Watches(&storagev1.StorageClass{}, mapped(c.waitingFor(volumesv1alpha1.ReasonStorageClassNotFound,
-			volumesv1alpha1.ReasonClaimNotBound, volumesv1alpha1.ReasonNoProvisioner))).
-		Watches(&corev1.Node{}, nodes, builder.WithPredicates(nodeChanged)).
-		Watches(&volumesv1alpha1.NodeVolumeState{}, holders, builder.WithPredicates(useEnded)).
-		Watches(&corev1.ConfigMap{}, holders).
-		Watches(&storagev1.CSIDriver{}, room).
-		Watches(&storagev1.CSINode{}, room).
-		Watches(&storagev1.CSIStorageCapacity{}, room).
-		Watches(&storagev1.VolumeAttachment{}, room, builder.WithPredicates(attachmentChanged)).
+			volumesv1alpha1.ReasonClaimNotBound, volumesv1alpha1.ReasonNoProvisioner)), later()).
+		Watches(&corev1.Node{}, nodes, later(nodeChanged)).
+		Watches(&volumesv1alpha1.NodeVolumeState{}, holders, later(useEnded)).
+		Watches(&corev1.ConfigMap{}, holders, later()).
+		Watches(&storagev1.CSIDriver{}, room, later()).
+		Watches(&storagev1.CSINode{}, room, later()).
+		Watches(&storagev1.CSIStorageCapacity{}, room, later()).
+		Watches(&storagev1.VolumeAttachment{}, room, later(attachmentChanged)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: backoff.Limiter()}).
 		Complete(c)
 }

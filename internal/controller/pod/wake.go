@@ -43,16 +43,11 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		Watches(&volumesv1alpha1.VolumeAttachmentIntent{}, c.intentHandler()).
 		Watches(&corev1.Pod{}, c.podHandler(), builder.WithPredicates(predicate.NewPredicateFuncs(c.concerns)))
 	if c.Enabled {
-		b = b.Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(c.ofClaim), builder.WithPredicates(
-			claimChanged,
-		)).
-			Watches(
-				&corev1.PersistentVolume{}, handler.EnqueueRequestsFromMapFunc(c.ofVolume), builder.WithPredicates(volumeChanged),
-			).
-			Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(c.ofNode), builder.WithPredicates(nodeChanged)).
-			Watches(
-				&storagev1.CSIDriver{}, handler.EnqueueRequestsFromMapFunc(c.ofDriver), builder.WithPredicates(driverChanged),
-			)
+		mapped, later := handler.EnqueueRequestsFromMapFunc, cached.SinceStart
+		b = b.Watches(&corev1.PersistentVolumeClaim{}, mapped(c.ofClaim), later(claimChanged)).
+			Watches(&corev1.PersistentVolume{}, mapped(c.ofVolume), later(volumeChanged)).
+			Watches(&corev1.Node{}, mapped(c.ofNode), later(nodeChanged)).
+			Watches(&storagev1.CSIDriver{}, mapped(c.ofDriver), later(driverChanged))
 	}
 	waiting := c.Limiter.Queue()
 	return b.WithOptions(

@@ -36,6 +36,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/cached"
 	"github.com/hawser-io/hawser/internal/controller/claim"
 	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/internal/install"
@@ -68,8 +69,8 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		Watches(&volumesv1alpha1.VolumeAttachmentIntent{}, handler.EnqueueRequestsFromMapFunc(c.ofIntent),
 			builder.WithPredicates(wantChanged)).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(c.ofClaim),
-			builder.WithPredicates(claim.Changed)).
-		Watches(&corev1.PersistentVolume{}, handler.EnqueueRequestsFromMapFunc(c.ofVolume)).
+			cached.SinceStart(claim.Changed)).
+		Watches(&corev1.PersistentVolume{}, handler.EnqueueRequestsFromMapFunc(c.ofVolume), cached.SinceStart()).
 		Watches(&volumesv1alpha1.NodeVolumeState{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(
 			entriesChanged)).
 		Watches(&corev1.ServiceAccount{}, handler.EnqueueRequestsFromMapFunc(ofAccess)).

@@ -7,10 +7,8 @@ package fleet
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -23,6 +21,7 @@ import (
 	"github.com/hawser-io/hawser/test/bench/attach/judge"
 	"github.com/hawser-io/hawser/test/bench/attach/process"
 	"github.com/hawser-io/hawser/test/bench/attach/stage"
+	"github.com/hawser-io/hawser/test/bench/attach/stub"
 )
 
 // restart stops the manager and starts it again. Meanwhile an intent came.
@@ -74,22 +73,14 @@ func (b *bench) listed(ctx context.Context) (float64, error) {
 	return lists + watches, err
 }
 
-// first attaches one volume while the agents renew their Leases, as all would within ten seconds. A manager counts on
-// no agent that it has not heard.
+// first attaches one volume while the agents renew their Leases as real ones do. A manager counts on no agent that it
+// has not heard.
 func (b *bench) first(ctx context.Context) error {
-	var attached atomic.Bool
-	var renewing errgroup.Group
-	renewing.Go(func() error {
-		for !attached.Load() {
-			if err := b.agents.RenewAll(ctx); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	renewing, stop := context.WithCancel(ctx)
+	defer stop()
+	go b.agents.RenewEvery(renewing, stub.LeaseInterval, nil)
 	_, err := b.attach(ctx, b.single[:1])
-	attached.Store(true)
-	return errors.Join(err, renewing.Wait())
+	return err
 }
 
 // loseLeader kills the leader of two managers.

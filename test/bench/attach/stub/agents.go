@@ -54,9 +54,9 @@ type agent struct {
 // Listen reports until ctx ends.
 func (a *Agents) Listen(ctx context.Context, f *feed.Feed) error {
 	a.nodes = map[string]*agent{}
-	go a.renewEvery(ctx, leaseInterval, a.Renewing)
+	go a.RenewEvery(ctx, LeaseInterval, a.Renewing)
 	if a.RenewRest > 0 {
-		go a.renewEvery(ctx, a.RenewRest, nil)
+		go a.RenewEvery(ctx, a.RenewRest, nil)
 	}
 	return feed.On(ctx, f, &volumesv1alpha1.NodeVolumeState{},
 		func(nvs *volumesv1alpha1.NodeVolumeState) { a.consider(ctx, nvs) }, nil)
@@ -80,11 +80,11 @@ func (a *Agents) consider(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeSt
 	}
 }
 
-// leaseInterval is the interval of the real agents.
-const leaseInterval = 10 * time.Second
+// LeaseInterval is the interval of the real agents.
+const LeaseInterval = 10 * time.Second
 
-// renewEvery renews the Leases of these nodes, nil for all, evenly spread over the interval.
-func (a *Agents) renewEvery(ctx context.Context, interval time.Duration, nodes []string) {
+// RenewEvery renews the Leases of these nodes, nil for all, evenly spread over the interval.
+func (a *Agents) RenewEvery(ctx context.Context, interval time.Duration, nodes []string) {
 	for ctx.Err() == nil {
 		due := a.renewing(nodes)
 		pace := time.NewTicker(interval / time.Duration(max(len(due), 1)))
