@@ -8,6 +8,7 @@ package machine_test
 import (
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -29,7 +30,7 @@ type diskFault struct {
 
 func diskFaults() map[string]diskFault {
 	return map[string]diskFault{
-		"the disk of ext4 is pulled out":   {diskExt4, "64Mi", pullOut, plugIn, "its block device is gone"},
+		"the disk of ext4 is pulled out":   {diskExt4, "64Mi", pullOut, plugInLater, "its block device is gone"},
 		"the disk of xfs is pulled out":    {diskXFS, "400Mi", pullOut, plugIn, "input/output error"},
 		"the disk of ext4 answers no more": {mappedExt4, "64Mi", answerErrors, answerAgain, "counted errors"},
 		"the disk of xfs answers no more":  {mappedXFS, "400Mi", answerErrors, answerAgain, "input/output error"},
@@ -73,21 +74,36 @@ func damage(v *volume) {
 		[ "$(ls d 2>/dev/null)" != file ]`, v.ready(), device(v.t, v.Machine, v.handle))
 }
 
-// mend ends the volume's user, waits until the driver's fsck refuses to decide, and decides. It has to wait for a try
-// of the driver, which has the disk to itself.
-func mend(v *volume) {
+// notStaged ends the volume's user, and waits until the driver's error is named with that text.
+func (v *volume) notStaged(text string) {
 	v.t.Helper()
 	v.ok(v.Kill(v.limited(), "user-"+v.name))
 	intent := v.await(func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
 		c := meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionStaged)
-		return c != nil && c.Status == "False" && strings.Contains(c.Message, "fsck")
+		return c != nil && c.Status == "False" && strings.Contains(c.Message, text)
 	})
-	v.t.Logf("a damaged volume whose last user has ended:\n%s%s", shown(intent), v.why())
+	v.t.Logf("a sick volume whose last user has ended:\n%s", shown(intent))
+	v.explains(text)
+}
+
+// plugInLater does so once the agent has tried to stage the volume again without its disk.
+func plugInLater(v *volume) {
+	v.notStaged(v.handle)
+	plugIn(v)
+}
+
+// mend waits until the driver's fsck refuses to decide, and decides. It has to wait for a try of the driver, which has
+// the disk to itself.
+func mend(v *volume) {
+	v.t.Helper()
+	v.notStaged("fsck")
 	v.must("while e2fsck -fy %s >/var/log/e2fsck; r=$?; [ $r = 8 ]; do sleep 0.1; done; [ $r = 1 ]",
 		device(v.t, v.Machine, v.handle))
 }
 
-func killDaemon(v *volume) { v.must("pkill -9 fuse2fs; while pidof fuse2fs; do sleep 0.05; done") }
+func killDaemon(v *volume) {
+	v.must("pkill -9 fuse2fs || true; while pidof fuse2fs; do sleep 0.05; done")
+}
 
 // tryWrite writes to the volume as its user would, until that fails, and once more. With the first failure ext4 ends
 // its journal, which its counter of errors shows only with the next write.
@@ -114,13 +130,14 @@ func TestAFaultOfADiskIsNamedAndLeavesOtherVolumesAlone(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	well := n.newVolume(diskExt4, "64Mi")
-	volumes, users := map[string]*volume{}, map[string]string{}
+	volumes, unused, users := map[string]*volume{}, map[string]*volume{}, map[string]string{}
 	for name, f := range diskFaults() {
-		volumes[name] = n.newVolume(f.class, f.size)
+		volumes[name], unused[name] = n.newVolume(f.class, f.size), n.newVolume(f.class, f.size)
 	}
 	for name, v := range volumes {
 		v.fill()
 		users[name] = v.user()
+		unused[name].fill()
 	}
 	well.fill()
 	n.writeAllTheTime(well)
@@ -128,16 +145,30 @@ func TestAFaultOfADiskIsNamedAndLeavesOtherVolumesAlone(t *testing.T) {
 	for name, f := range diskFaults() {
 		struck[name] = time.Now()
 		f.strike(volumes[name])
+		f.strike(unused[name])
 	}
 	for name, f := range diskFaults() {
 		n.sub(t, name, func() {
 			v := volumes[name]
-			message := v.sick(f.cause, fmt.Sprintf("process %s (sleep)", users[name]))
+			message := v.sick(struck[name], f.cause, fmt.Sprintf("process %s (sleep)", users[name]))
 			t.Logf("%s: after %.0f s: %s", name, time.Since(struck[name]).Seconds(), message)
 			n.sickNode(f.cause)
 		})
 	}
 	n.publishOthers("beside failing disks", diskExt4)
+	for name, v := range unused {
+		n.sub(t, name+", and a volume that nothing uses is released", func() {
+			begin := time.Now()
+			v.release()
+			t.Logf("%s: released after %.1f s", name, time.Since(begin).Seconds())
+		})
+	}
+	n.ok(n.Kill(n.limited(), "agent"))
+	n.startAgent()
+	n.publishOthers("beside failing disks, with a new agent", diskExt4)
+	for name, f := range diskFaults() {
+		volumes[name].sick(struck[name], f.cause, fmt.Sprintf("process %s (sleep)", users[name]))
+	}
 	for name, f := range diskFaults() {
 		n.sub(t, name+", and the volume works again once it is repaired and its user has ended", func() {
 			v := volumes[name]
@@ -165,19 +196,45 @@ func (n *node) sub(t *testing.T, name string, test func()) {
 	n.t = t
 }
 
-// sick waits until the intent's conditions name the cause, since when, and the user, and returns the message.
-func (v *volume) sick(wanted ...string) string {
+// sickSince is the end of the cause in a message.
+var sickSince = regexp.MustCompile(`, since ([0-9TZ:-]+)`)
+
+// sick waits until the intent's conditions name the cause, since when, and the user, and returns the message. The time
+// is not before the fault, as the clock of the machine has it. What kubectl hawser why prints has the cause too.
+func (v *volume) sick(struck time.Time, wanted ...string) string {
 	v.t.Helper()
 	intent := v.await(func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
 		c := meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionPublished)
-		for _, text := range append(wanted, "since 20") {
+		for _, text := range wanted {
 			if c == nil || c.Reason != volumesv1alpha1.ReasonVolumeSick || !strings.Contains(c.Message, text) {
 				return false
 			}
 		}
 		return !system.Ready(i)
 	})
-	return meta.FindStatusCondition(intent.Status.Conditions, volumesv1alpha1.ConditionPublished).Message
+	message := meta.FindStatusCondition(intent.Status.Conditions, volumesv1alpha1.ConditionPublished).Message
+	found := sickSince.FindStringSubmatch(message)
+	if found == nil {
+		v.t.Fatalf("message of a sick volume: %q, want since when", message)
+	}
+	since, err := time.Parse(time.RFC3339, found[1])
+	v.ok(err)
+	if since.Before(struck.Add(-2*time.Second)) || since.After(time.Now().Add(2*time.Second)) {
+		v.t.Errorf("a volume that is sick since %s, want a time between the fault at %s and now", since, struck)
+	}
+	v.explains("HWS333", wanted[0])
+	return message
+}
+
+// explains checks that kubectl hawser why prints these texts of the intent, and what to do.
+func (v *volume) explains(texts ...string) {
+	v.t.Helper()
+	printed := v.why()
+	for _, text := range append(texts, "way out") {
+		if !strings.Contains(printed, text) {
+			v.t.Errorf("kubectl hawser why prints of the intent, want %q in it:\n%s", text, printed)
+		}
+	}
 }
 
 // sickNode waits until the node's conditions name the cause.
@@ -252,8 +309,9 @@ func TestAnIdleVolumeWhoseDiskIsGivenUpIsNamed(t *testing.T) {
 	v := n.newVolume(diskExt4, "64Mi")
 	v.fill()
 	state := "/sys/class/block/" + filepath.Base(device(t, n.Machine, v.handle)) + "/device/state"
+	struck := time.Now()
 	n.must("echo offline >%s", state)
-	v.sick("its block device does not answer", "offline")
+	v.sick(struck, "its block device does not answer", "offline")
 	n.must("echo running >%s", state)
 	if got := n.must("cat %s/file", v.ready()); got != "kept" {
 		t.Errorf("the volume has %q once its disk runs again, want what was written before", got)
@@ -274,8 +332,9 @@ func TestAnIdleVolumeWhoseDiskFailsIsNotNoticedBeforeItsNextWrite(t *testing.T) 
 	if got := n.must("cat /sys/fs/ext4/dm-*/errors_count"); got != "0" {
 		t.Errorf("the kernel has counted %s errors of an idle volume, want none", got)
 	}
+	struck := time.Now()
 	v.tryWrite()
-	v.sick("counted errors")
+	v.sick(struck, "counted errors")
 	answerAgain(v)
 	v.release()
 }

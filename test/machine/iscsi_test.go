@@ -83,19 +83,19 @@ func TestISCSIVolumesLiveInAMachine(t *testing.T) {
 func (v *volume) lose(strike func() error) {
 	v.t.Helper()
 	v.user()
-	v.ok(strike())
 	struck := time.Now()
+	v.ok(strike())
 	v.tryWrite()
 	v.t.Logf("a write failed after %.0f s", time.Since(struck).Seconds())
-	message := v.sick("its block device does not answer")
-	v.t.Logf("sick after %.0f s: %s\n%s", time.Since(struck).Seconds(), message, v.why())
+	message := v.sick(struck, "its block device does not answer")
+	v.t.Logf("sick after %.0f s: %s", time.Since(struck).Seconds(), message)
 }
 
 // regain checks that the volume, whose target is back, is sick until its user has ended, because of the failed write.
 func (v *volume) regain() {
 	v.t.Helper()
 	begin := time.Now()
-	message := v.sick("counted errors", fmt.Sprintf("process %s (sleep)", v.must("cat /run/user-%s.pid", v.name)))
+	message := v.sick(time.Time{}, "counted errors", fmt.Sprintf("process %s (sleep)", v.must("cat /run/user-%s.pid", v.name)))
 	v.t.Logf("%.0f s after its target is back: %s", time.Since(begin).Seconds(), message)
 	begin = time.Now()
 	v.ok(v.Kill(v.limited(), "user-"+v.name))

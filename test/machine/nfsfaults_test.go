@@ -97,14 +97,14 @@ func newOutage(n *node) *outage {
 // begin begins the outage, and checks what is reported.
 func (o *outage) begin() {
 	o.t.Helper()
+	begin := time.Now()
 	o.ok(o.stops.Stop(o.limited()))
 	o.ok(o.isCut.Cut(o.limited()))
-	begin := time.Now()
 	o.leaving.unwant()
 	o.publishOthers("while the servers do not answer", o.others...)
 	for name, v := range o.hanging {
-		message := v.sick("it does not answer: an access to it runs since")
-		o.t.Logf("the %s volume is sick after %.0f s: %s\n%s", name, time.Since(begin).Seconds(), message, v.why())
+		message := v.sick(begin, "it does not answer: an access to it runs since")
+		o.t.Logf("the %s volume is sick after %.0f s: %s", name, time.Since(begin).Seconds(), message)
 	}
 	o.sickNode("it does not answer")
 	i := o.leaving.await(func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
@@ -112,7 +112,8 @@ func (o *outage) begin() {
 		return c != nil && c.Reason == volumesv1alpha1.ReasonVolumeSick && i.Status.LastError != nil &&
 			strings.Contains(c.Message, "it is released once")
 	})
-	o.t.Logf("the volume that is released, after %.0f s:\n%s%s", time.Since(begin).Seconds(), shown(i), o.leaving.why())
+	o.t.Logf("the volume that is released, after %.0f s:\n%s", time.Since(begin).Seconds(), shown(i))
+	o.leaving.explains("HWS333", "it is released once")
 }
 
 var accessSince = regexp.MustCompile(`an access to it runs since ([^ ,]+)`)
@@ -203,15 +204,16 @@ func TestAnNFSExportThatIsGoneIsNamed(t *testing.T) {
 	user := used.user()
 	t.Logf("the mount table:\n%s", n.must("grep ' nfs4 ' /proc/self/mountinfo"))
 	// Directories that come back are others to the server, and what the old ones were stays stale.
-	n.must("cp -a %s /srv/copy && rm -rf %[1]s/*", server.Export())
 	struck := time.Now()
-	message := used.sick("stale", fmt.Sprintf("process %s (sleep)", user))
-	t.Logf("the volume with a user after %.0f s: %s\n%s", time.Since(struck).Seconds(), message, used.why())
+	n.must("cp -a %s /srv/copy && rm -rf %[1]s/*", server.Export())
+	message := used.sick(struck, "stale", fmt.Sprintf("process %s (sleep)", user))
+	t.Logf("the volume with a user after %.0f s: %s", time.Since(struck).Seconds(), message)
 	i := unused.await(func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
 		c := meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionPublished)
 		return c != nil && c.Reason == volumesv1alpha1.ReasonPublishFailed
 	})
-	t.Logf("the volume without a user after %.0f s:\n%s%s", time.Since(struck).Seconds(), shown(i), unused.why())
+	t.Logf("the volume without a user after %.0f s:\n%s", time.Since(struck).Seconds(), shown(i))
+	unused.explains("HWS307", "No such file or directory")
 	n.must("cp -a /srv/copy/* %s", server.Export())
 	back := time.Now()
 	n.ok(n.Kill(n.limited(), "user-"+used.name))

@@ -60,8 +60,9 @@ func (n *node) awaitExamination() {
 	n.t.Helper()
 	other := n.newVolume(diskExt4, "64Mi")
 	other.fill()
+	struck := time.Now()
 	pullOut(other)
-	other.sick("its block device is gone")
+	other.sick(struck, "its block device is gone")
 	other.release()
 }
 

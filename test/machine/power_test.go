@@ -8,6 +8,7 @@ package machine_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -132,8 +133,9 @@ func TestAVolumeIsWholeAfterAResetOrAPowerCutInAnyStep(t *testing.T) {
 // testInterruption brings one volume to each moment, and then interrupts all of them at once.
 func testInterruption(t *testing.T, interrupt func(*node, context.Context) error) {
 	n := newNode(t)
-	bystander := n.newVolume(diskExt4, "64Mi")
+	bystander, torn := n.newVolume(diskExt4, "64Mi"), n.newVolume(diskExt4, "64Mi")
 	bystander.fill()
+	torn.fill()
 	var all []*interruption
 	for _, m := range moments() {
 		i := &interruption{moment: m}
@@ -155,10 +157,16 @@ func testInterruption(t *testing.T, interrupt func(*node, context.Context) error
 	for _, i := range all {
 		n.ok(faults.Remove(faultsDir(), i.fault))
 	}
+	torn.tear()
 	begin := time.Now()
 	n.startPrograms()
-	if got := n.must("cat %s/file", bystander.mounted()); got != "kept" {
-		t.Errorf("a volume that was only published has %q, want what was written before", got)
+	for what, v := range map[string]*volume{"was only published": bystander, "has half a record": torn} {
+		if got := n.must("cat %s/file", v.mounted()); got != "kept" {
+			t.Errorf("a volume that %s has %q, want what was written before", what, got)
+		}
+	}
+	if log, err := n.Log(n.limited(), "agent"); err != nil || !strings.Contains(log, "record is unreadable") {
+		t.Errorf("the agent's log, error %v, has nothing of the torn record, want it: %s", err, log)
 	}
 	for _, i := range all {
 		t.Run(i.moment.String(), func(t *testing.T) {
@@ -169,4 +177,11 @@ func testInterruption(t *testing.T, interrupt func(*node, context.Context) error
 	}
 	n.t = t
 	bystander.release()
+	torn.release()
+}
+
+// tear leaves half of the volume's record, as a filesystem may that does not keep the order of writes.
+func (v *volume) tear() {
+	v.t.Helper()
+	v.must("f=$(grep -l %s /var/lib/hawser/volumes/*.json); truncate -s $(($(stat -c %%s $f) / 2)) $f", v.handle)
 }
