@@ -283,6 +283,17 @@ func (m *Machine) Reset(ctx context.Context) error {
 	return m.awaitBoot(ctx, m.BootID)
 }
 
+// Pause stops the machine's processors, as a hypervisor may that is out of memory. What it is writing waits.
+func (m *Machine) Pause(ctx context.Context) error { return m.qmp.Execute(ctx, "stop", nil, nil) }
+
+// Resume lets a paused machine go on, with the present time.
+func (m *Machine) Resume(ctx context.Context) error {
+	if err := m.qmp.Execute(ctx, "cont", nil, nil); err != nil {
+		return err
+	}
+	return m.setClock(ctx)
+}
+
 // CutPower ends QEMU at once. What the machine wrote to a new part of a disk and did not flush is lost.
 func (m *Machine) CutPower() error {
 	if m.process == nil || m.process.Process == nil {

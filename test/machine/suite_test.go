@@ -24,6 +24,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/test/apiserver"
 	"github.com/hawser-io/hawser/test/machine"
 	"github.com/hawser-io/hawser/test/machine/boot"
@@ -239,7 +240,11 @@ func drivers() []client.Object {
 	var objects []client.Object
 	for name, attaches := range map[string]bool{system.DriverName: true, disk.DriverName: true, nfs.DriverName: false,
 		controller.AzureDriver: true, iscsi.DriverName: true} {
-		objects = append(objects, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: name},
+		named := metav1.ObjectMeta{Name: name}
+		if name == disk.DriverName {
+			named.Annotations = map[string]string{volumesv1alpha1.CutsAccessAnnotation: "true"}
+		}
+		objects = append(objects, &storagev1.CSIDriver{ObjectMeta: named,
 			Spec: storagev1.CSIDriverSpec{AttachRequired: ptr.To(attaches), SELinuxMount: ptr.To(name == disk.DriverName)}})
 	}
 	for _, name := range []string{loopExt4, diskExt4, diskXFS, mappedExt4, mappedXFS, byFUSE, azureExt4, azureXFS} {
