@@ -294,6 +294,9 @@ func TestAFullFilesystemIsShownAndStaysReady(t *testing.T) {
 				return false
 			})
 			n.ok(err)
+			if printed := v.why(); !strings.Contains(printed, "HWS425") {
+				n.t.Errorf("kubectl hawser why prints of the full volume, want HWS425 in it:\n%s", printed)
+			}
 			if got := n.must("cat %s/file", v.ready()); got != "kept" {
 				n.t.Errorf("the full volume has %q, want what was written before", got)
 			}
