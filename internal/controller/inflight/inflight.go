@@ -15,12 +15,13 @@ import (
 	"time"
 )
 
-// patience is how long what is shared lets work go first.
+// patience is how long what is shared lets work begin before it.
 const patience = 10 * time.Second
 
 // Limiter bounds how much work runs at once, and with it what that work shares. Work that goes on comes before work
-// that begins. What is shared comes after both and leaves half of the slots free, unless it has waited for long: the
-// later it goes, the more share it, and what is at work may be about to. A nil Limiter has no bound.
+// that begins: what it has read gets old. What is shared comes after both and leaves half of the slots free: the later
+// it goes, the more share it, and what is at work may be about to. Once it has waited for long it comes before work that
+// begins. A nil Limiter has no bound.
 type Limiter struct {
 	patience time.Duration
 
@@ -151,16 +152,16 @@ func (s *Limiter) grant() {
 
 // next is the rank whose turn it is, if a slot is free for it.
 func (s *Limiter) next() (rank, bool) {
-	if s.free == 0 {
+	waits := func(r rank) bool { return len(s.waiting[r]) > 0 }
+	switch {
+	case s.free == 0:
 		return 0, false
-	}
-	if w := s.waiting[shared]; len(w) > 0 && time.Since(w[0].since) >= s.patience {
+	case waits(goingOn):
+		return goingOn, true
+	case waits(shared) && time.Since(s.waiting[shared][0].since) >= s.patience:
 		return shared, true
+	case waits(beginning):
+		return beginning, true
 	}
-	for r := range s.waiting {
-		if len(s.waiting[r]) > 0 && (rank(r) != shared || s.free > s.kept) {
-			return rank(r), true
-		}
-	}
-	return 0, false
+	return shared, waits(shared) && s.free > s.kept
 }

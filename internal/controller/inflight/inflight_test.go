@@ -108,8 +108,8 @@ func TestWhatIsSharedDoesNotWaitForever(t *testing.T) {
 	s := New(1)
 	s.patience = time.Second
 	if got := order(s, shared, beginning, goingOn, shared); !slices.Equal(got,
-		[]rank{shared, goingOn, beginning, shared}) {
-		t.Errorf("order of the ranks: %v, want what is shared first, once it waited for its patience", got)
+		[]rank{goingOn, shared, beginning, shared}) {
+		t.Errorf("order of the ranks: %v, want what is shared before what begins, once it waited for its patience", got)
 	}
 }
 
