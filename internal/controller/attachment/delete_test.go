@@ -22,6 +22,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
+	"github.com/hawser-io/hawser/internal/controller/batch"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
@@ -169,6 +170,20 @@ func TestADeleteMayUseAReadThatIsJustFreshEnough(t *testing.T) {
 	c, now := over(t, entryIn(reported("a"), leavesIt, "1", byAgent), attachedTo("va-1", "1"), nodeNamed("a"))
 	f, n := factsOf(t, c)
 	c.Clock = exactClock{slowClock{now}}
+	if err := c.deleteAttachment(t.Context(), f, n, &n.Attachments[0]); err != nil ||
+		liveAttachment(t, c, "va-1") != nil {
+		t.Errorf("attachment va-1 after its delete: error %v, want none and the attachment gone", err)
+	}
+}
+
+// TestADeleteMayUseAReadThatHasWaitedForItsTurn: with many nodes a read waits for those of the others, and is made then.
+func TestADeleteMayUseAReadThatHasWaitedForItsTurn(t *testing.T) {
+	c, now := over(t, entryIn(reported("a"), leavesIt, "1", byAgent), attachedTo("va-1", "1"), nodeNamed("a"))
+	f, n := factsOf(t, c)
+	c.users = batch.NewReads(nil, func(ctx context.Context, key string) (*users, error) {
+		now.SetTime(now.Now().Add(time.Minute))
+		return c.readUsers(ctx, key)
+	})
 	if err := c.deleteAttachment(t.Context(), f, n, &n.Attachments[0]); err != nil ||
 		liveAttachment(t, c, "va-1") != nil {
 		t.Errorf("attachment va-1 after its delete: error %v, want none and the attachment gone", err)

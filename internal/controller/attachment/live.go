@@ -195,10 +195,9 @@ func (u *users) name(claim client.ObjectKey) bool {
 func (c *Controller) freeOfPods(
 	ctx context.Context, f *decision.Facts, n *decision.Node,
 ) (free bool, since time.Time, err error) {
-	since = c.Clock.Now()
 	forced := n.State.Entry.Forced && !n.RestsOnCut()
 	if n.Pods || forced {
-		return forced, since, nil
+		return forced, c.Clock.Now(), nil
 	}
 	claims := f.Bound
 	if len(claims) == 0 {
@@ -209,7 +208,8 @@ func (c *Controller) freeOfPods(
 		if err != nil {
 			return false, since, err
 		}
-		if u.since.Before(since) {
+		// Not when it was asked for: with many nodes a read waits for its turn.
+		if since.IsZero() || u.since.Before(since) {
 			since = u.since
 		}
 		// Where access is cut, what the kubelet lists is no news: it is silent, too.
