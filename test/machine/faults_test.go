@@ -155,7 +155,6 @@ func TestAFaultOfADiskIsNamedAndLeavesOtherVolumesAlone(t *testing.T) {
 			n.sickNode(f.cause)
 		})
 	}
-	n.publishOthers("beside failing disks", diskExt4)
 	for name, v := range unused {
 		n.sub(t, name+", and a volume that nothing uses is released", func() {
 			begin := time.Now()
@@ -163,6 +162,7 @@ func TestAFaultOfADiskIsNamedAndLeavesOtherVolumesAlone(t *testing.T) {
 			t.Logf("%s: released after %.1f s", name, time.Since(begin).Seconds())
 		})
 	}
+	n.publishOthers("beside failing disks", diskExt4)
 	n.ok(n.Kill(n.limited(), "agent"))
 	n.startAgent()
 	n.publishOthers("beside failing disks, with a new agent", diskExt4)

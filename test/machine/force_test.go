@@ -41,6 +41,7 @@ func TestNothingOfAMachineThatWasTakenForDeadReachesItsVolume(t *testing.T) {
 			lost.fallSilent()
 			later := &volume{node: heir, name: v.name + "-later", claim: v.name, handle: v.handle}
 			later.want()
+			v.unwant()
 			lost.outOfService(true)
 			forced := time.Now()
 			later.changes()
@@ -58,9 +59,8 @@ func TestNothingOfAMachineThatWasTakenForDeadReachesItsVolume(t *testing.T) {
 			if got := later.must("cat %s/file %[1]s/later", later.ready()); got != "kept\nlater" {
 				t.Errorf("the volume has %q, want what both machines wrote in their time", got)
 			}
-			v.unwant()
-			later.release()
 			v.await(isGone)
+			later.release()
 		})
 	}
 }
