@@ -251,7 +251,7 @@ func (o options) controllers() (controller.Options, error) {
 	return options, nil
 }
 
-// cacheSyncTimeout is how long the first lists, and what they wake, may take once the manager leads. A manager that ends
+// cacheSyncTimeout is how long the first lists, and what they wake, may take once the manager leads. One that ends
 // sooner, as by default after two minutes, begins again with the same: beside 100,000 volumes on a slow API server it
 // would never get to work.
 const cacheSyncTimeout = 20 * time.Minute

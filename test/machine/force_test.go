@@ -132,7 +132,7 @@ func (n *node) evidenceOf(v *volume) *volumesv1alpha1.DetachEvidence {
 }
 
 // comesBack lets the machine go on. Its writes fail, and its agent, which finds a mount of an attachment that was taken
-// away, shuts the filesystem down. Once the process that wrote has ended, nothing of the attachment is left on the node.
+// away, shuts the filesystem down. Once the process that wrote has ended, nothing of the attachment is left there.
 func (v *volume) comesBack() {
 	v.t.Helper()
 	v.ok(v.Resume(v.limited()))

@@ -176,7 +176,7 @@ func TestADeleteMayUseAReadThatIsJustFreshEnough(t *testing.T) {
 	}
 }
 
-// TestADeleteMayUseAReadThatHasWaitedForItsTurn: with many nodes a read waits for those of the others, and is made then.
+// TestADeleteMayUseAReadThatHasWaitedForItsTurn: with many nodes, a read waits for those of others before it is made.
 func TestADeleteMayUseAReadThatHasWaitedForItsTurn(t *testing.T) {
 	c, now := over(t, entryIn(reported("a"), leavesIt, "1", byAgent), attachedTo("va-1", "1"), nodeNamed("a"))
 	f, n := factsOf(t, c)

@@ -20,7 +20,7 @@ const patience = 10 * time.Second
 
 // Limiter bounds how much work runs at once, and with it what that work shares. Work that goes on comes before work
 // that begins: what it has read gets old. What is shared comes after both and leaves half of the slots free: the later
-// it goes, the more share it, and what is at work may be about to. Once it has waited for long it comes before work that
+// it goes, the more share it, and what is at work may be about to. Once it has waited for long it comes before what
 // begins. A nil Limiter has no bound.
 type Limiter struct {
 	patience time.Duration
