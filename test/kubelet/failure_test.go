@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -153,9 +152,9 @@ func (v *volume) taintContradicted() {
 	if err := sys.Kill(system.Agent(nodeA)); err != nil {
 		v.t.Fatal(err)
 	}
-	taint(v.t, nodeA)
+	outOfService(v.t, nodeA, false)
 	await(func(s *volumesv1alpha1.NodeVolumeState) bool { return s != nil && s.Status.Node.OutOfService == nil })
-	taint(v.t, nodeA, outOfService)
+	outOfService(v.t, nodeA, true)
 }
 
 // TestAVolumeIsTakenFromAMachineWithoutPowerOnlyOnceTheNodeIsOutOfService ends everything on the node at once.
@@ -171,7 +170,7 @@ func TestAVolumeIsTakenFromAMachineWithoutPowerOnlyOnceTheNodeIsOutOfService(t *
 		t.Fatal(err)
 	}
 	holder := v.takeOver(func() {})
-	taint(t, nodeA)
+	outOfService(t, nodeA, false)
 	// At its start the kubelet finds its records of the old mount, and a pod that waits for the volume.
 	// A controller that evicts may still see the taint.
 	v.tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
@@ -196,8 +195,8 @@ func (v *volume) takeOver(tainted func()) *corev1.Pod {
 	if nodes := v.attachedTo(); !slices.Equal(nodes, []string{nodeA}) {
 		v.t.Errorf("volume %s is attached to %v, want %s alone before it is out of service", v.handle, nodes, nodeA)
 	}
-	v.t.Cleanup(func() { taint(v.t, nodeA) })
-	taint(v.t, nodeA, outOfService)
+	v.t.Cleanup(func() { outOfService(v.t, nodeA, false) })
+	outOfService(v.t, nodeA, true)
 	tainted()
 	runs(v.t, second)
 	return second
@@ -209,7 +208,7 @@ func (v *volume) comeBack(start func(), holder *corev1.Pod) {
 	v.t.Helper()
 	start()
 	awaitReady(v.t, nodeA)
-	taint(v.t, nodeA)
+	outOfService(v.t, nodeA, false)
 	for _, a := range v.attachments() {
 		if a.Spec.NodeName != nodeA {
 			continue
@@ -223,24 +222,10 @@ func (v *volume) comeBack(start func(), holder *corev1.Pod) {
 	runs(v.t, v.pod(nodeA, v.read("KEPT")))
 }
 
-var outOfService = corev1.Taint{
-	Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute,
-}
-
-// taint sets the out-of-service taint of a node or, without taints, removes it.
-func taint(t *testing.T, name string, taints ...corev1.Taint) {
+// outOfService sets or removes the out-of-service taint of a node.
+func outOfService(t *testing.T, name string, out bool) {
 	t.Helper()
-	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the kubelet and other controllers write too
-		node := &corev1.Node{}
-		if err := sys.Client.Get(limited(t), client.ObjectKey{Name: name}, node); err != nil {
-			return err
-		}
-		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints,
-			func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
-		node.Spec.Taints = append(node.Spec.Taints, taints...)
-		return sys.Client.Update(limited(t), node)
-	})
-	if err != nil {
+	if err := sys.SetOutOfService(limited(t), name, out); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -45,7 +45,7 @@ var remediation = schema.GroupVersionKind{
 // program that fences it proves that. With upstream alone a person sets the taint at that moment.
 func TestThePodsOfAFencedMachineRunElsewhereAndNothingOfTheOldMountIsLeft(t *testing.T) {
 	reportsOften(t)
-	fenced, unfenced := func() { taint(t, nodeA, outOfService) }, func() { taint(t, nodeA) }
+	fenced, unfenced := func() { outOfService(t, nodeA, true) }, func() { outOfService(t, nodeA, false) }
 	none := func() (moved func(since time.Time)) { return func(time.Time) {} }
 	move, take := none, none
 	if os.Getenv(attachVariable) == hawser {

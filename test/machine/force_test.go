@@ -6,16 +6,10 @@ SPDX-License-Identifier: Apache-2.0
 package machine_test
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/util/retry"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/handshake"
@@ -42,7 +36,7 @@ func TestNothingOfAMachineThatWasTakenForDeadReachesItsVolume(t *testing.T) {
 			later := &volume{node: heir, name: v.name + "-later", claim: v.name, handle: v.handle}
 			later.want()
 			v.unwant()
-			lost.outOfService(true)
+			lost.ok(lab.sys.SetOutOfService(lost.limited(), lost.Name, true))
 			forced := time.Now()
 			later.changes()
 			t.Logf("the other machine has the volume %.1f s after the taint", time.Since(forced).Seconds())
@@ -77,30 +71,9 @@ func (v *volume) writeOn() {
 func (n *node) fallSilent() {
 	n.t.Helper()
 	n.ok(n.Pause(n.limited()))
-	n.ok(os.WriteFile(n.silence(), nil, 0o600))
+	n.ok(lab.sys.SetSilent(n.Name, true))
 	_, err := lab.sys.AwaitNode(n.limited(), n.Name, handshake.Silent)
 	n.ok(err)
-}
-
-// silence is the file that keeps the heartbeats of the Node away.
-func (n *node) silence() string { return filepath.Join(lab.sys.Dir, "nodes", n.Name, "silent") }
-
-// outOfService sets or removes the taint.
-func (n *node) outOfService(out bool) {
-	n.t.Helper()
-	n.ok(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		named := &corev1.Node{}
-		if err := lab.sys.Client.Get(n.limited(), client.ObjectKey{Name: n.Name}, named); err != nil {
-			return err
-		}
-		named.Spec.Taints = slices.DeleteFunc(named.Spec.Taints,
-			func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
-		if out {
-			named.Spec.Taints = append(named.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeOutOfService,
-				Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute})
-		}
-		return lab.sys.Client.Update(n.limited(), named)
-	}))
 }
 
 // changes writes on the machine that has the volume now, and freezes the filesystem, so that nothing of this machine
@@ -137,7 +110,7 @@ func (v *volume) comesBack() {
 	v.t.Helper()
 	v.ok(v.Resume(v.limited()))
 	begin := time.Now()
-	v.ok(os.Remove(v.silence()))
+	v.ok(lab.sys.SetSilent(v.Name, false))
 	v.must("until grep -q failed /var/log/writer.log; do sleep 0.1; done")
 	v.t.Logf("the first write failed %.1f s after the machine went on", time.Since(begin).Seconds())
 	v.must("until grep -q shutDown /var/lib/hawser/volumes/*.json; do sleep 0.1; done")
@@ -152,5 +125,5 @@ func (v *volume) comesBack() {
 	})
 	v.ok(err)
 	v.t.Logf("nothing of it is left %.1f s after the machine went on", time.Since(begin).Seconds())
-	v.outOfService(false)
+	v.ok(lab.sys.SetOutOfService(v.limited(), v.Name, false))
 }

@@ -66,7 +66,7 @@ func (r *replacement) run(running context.Context) error {
 
 // replaceDead is what operators are told to do.
 func (r *replacement) replaceDead(ctx, running context.Context) error {
-	if err := r.silence(true); err != nil {
+	if err := r.sys.SetSilent(r.node, true); err != nil {
 		return err
 	}
 	if err := r.rebootNode(ctx); err != nil {
@@ -74,7 +74,7 @@ func (r *replacement) replaceDead(ctx, running context.Context) error {
 	}
 	wait(running, r.before)
 	r.say("%s is put out of service", r.node)
-	if err := r.setTaint(ctx, r.node, true); err != nil {
+	if err := r.sys.SetOutOfService(ctx, r.node, true); err != nil {
 		return err
 	}
 	if err := r.deletePods(ctx); err != nil {
@@ -84,10 +84,10 @@ func (r *replacement) replaceDead(ctx, running context.Context) error {
 	if err := r.begin(ctx); err != nil {
 		return err
 	}
-	if err := r.silence(false); err != nil {
+	if err := r.sys.SetSilent(r.node, false); err != nil {
 		return err
 	}
-	return r.setTaint(ctx, r.node, false)
+	return r.sys.SetOutOfService(ctx, r.node, false)
 }
 
 // replacePartitioned powers the first machine off only after the second one has reported.

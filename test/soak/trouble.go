@@ -17,7 +17,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/hawser-io/hawser/internal/controller/liveness"
@@ -216,13 +215,13 @@ func (l *loss) run(ctx context.Context) error {
 	}
 	l.judge.lost(l.node)
 	l.hosts[l.node].stopKubelet()
-	if err := l.silence(true); err != nil {
+	if err := l.sys.SetSilent(l.node, true); err != nil {
 		return err
 	}
 	wait(ctx, l.before)
 	if l.taint {
 		l.say("%s is put out of service", l.node)
-		if err := l.setTaint(ctx, l.node, true); err != nil {
+		if err := l.sys.SetOutOfService(ctx, l.node, true); err != nil {
 			return err
 		}
 		if err := l.deletePods(ctx); err != nil {
@@ -241,7 +240,7 @@ func (l *loss) back(ctx, running context.Context) error {
 		}
 	}
 	l.say("%s is back, rebooted: %t", l.node, l.reboot)
-	if err := l.silence(false); err != nil {
+	if err := l.sys.SetSilent(l.node, false); err != nil {
 		return err
 	}
 	if err := l.sys.StartAgain(ctx, system.Agent(l.node)); err != nil {
@@ -253,7 +252,7 @@ func (l *loss) back(ctx, running context.Context) error {
 	}
 	// Administrators forget it.
 	wait(running, l.leftover)
-	return l.setTaint(ctx, l.node, false)
+	return l.sys.SetOutOfService(ctx, l.node, false)
 }
 
 // taintWrongly puts a node out of service whose machine runs, as an administrator does who takes one node for another.
@@ -261,38 +260,13 @@ func (s *soak) taintWrongly(ctx context.Context) error {
 	node, lasts := pick(s.random, s.sys.Nodes), 10*shortWhile(s.random)
 	s.meanwhile([]string{"a node is lost", "the taint of " + node}, func() error {
 		s.say("%s is put out of service although it runs, for %s", node, lasts.Round(time.Millisecond))
-		if err := s.setTaint(ctx, node, true); err != nil {
+		if err := s.sys.SetOutOfService(ctx, node, true); err != nil {
 			return err
 		}
 		wait(ctx, lasts)
-		return s.setTaint(context.WithoutCancel(ctx), node, false)
+		return s.sys.SetOutOfService(context.WithoutCancel(ctx), node, false)
 	})
 	return nil
-}
-
-// silence stops or resumes the heartbeats of the node.
-func (l *loss) silence(silent bool) error {
-	file := filepath.Join(l.sys.Dir, "nodes", l.node, "silent")
-	if !silent {
-		return os.Remove(file)
-	}
-	return os.WriteFile(file, nil, 0o644)
-}
-
-func (s *soak) setTaint(ctx context.Context, name string, out bool) error {
-	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		node := &corev1.Node{}
-		if err := s.sys.Client.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
-			return err
-		}
-		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints,
-			func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
-		if out {
-			node.Spec.Taints = append(node.Spec.Taints,
-				corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute})
-		}
-		return s.sys.Client.Update(ctx, node)
-	})
 }
 
 // deletePods deletes the node's pods by force, as the pod garbage collector does with deleted pods.

@@ -120,7 +120,7 @@ func (b *bench) say(format string, args ...any) {
 }
 
 // run takes all measurements, in an order in which each finds what the ones before left. A manager that was started
-// looks at all volumes for some minutes, so those parts come late.
+// reconciles all volumes for some minutes, so those parts come late.
 func (b *bench) run(ctx context.Context) error {
 	for _, part := range []struct {
 		name string
