@@ -234,8 +234,14 @@ bench-fence: control-plane ## Measure how soon a dead machine's volume is elsewh
 .PHONY: test-machines
 test-machines: control-plane ## Run the agent on virtual machines that lose disks and power (root, QEMU). RUN=Power runs some of the tests, FULL=1 cuts the power at each step of the agent too.
 	@hack/setup-packages.sh --machines
+	@hack/build-control-plane.sh kubelet containerd containerd-shim-runc-v2 ctr
 	KUBEBUILDER_ASSETS="$(ASSETS)" HAWSER_TEST_MACHINES=$(DIR)-machines HAWSER_TEST_MACHINES_FULL=$(FULL) \
 		go test -v -count=1 -parallel 2 -timeout $(if $(FULL),12h,40m) -run '$(RUN)' ./test/machine
+
+.PHONY: test-machines-undetected
+test-machines-undetected: control-plane ## Show that the tests of faults fail on virtual machines with an agent that detects none (root, QEMU; half an hour). RUN=NFS runs some.
+	@hack/setup-packages.sh --machines
+	KUBEBUILDER_ASSETS="$(ASSETS)" HAWSER_TEST_MACHINES=$(DIR)-machines hack/undetected-faults.sh '$(RUN)'
 
 .PHONY: test-alerts
 test-alerts: control-plane $(KUBE_STATE_METRICS) ## Make alerts fire and resolve, with a real Prometheus on a local cluster (root, Linux).

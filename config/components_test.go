@@ -78,6 +78,26 @@ func TestTheAgentNeedsNoPodNetwork(t *testing.T) {
 	}
 }
 
+// TestTheManagerKnowsItsLimitOfMemory: it is the one that the installation sets.
+func TestTheManagerKnowsItsLimitOfMemory(t *testing.T) {
+	observer := parsed(t, apiserver.Kubectl(t, "", "", "kustomize", "observer"))
+	for name, template := range map[string]corev1.PodTemplateSpec{
+		"manager":  podTemplates(t, withComponent(t, "networkpolicy"))[managerAccount],
+		"observer": decode[appsv1.Deployment](t, find(t, observer, "Deployment", "hawser-observer")).Spec.Template,
+	} {
+		container := template.Spec.Containers[0]
+		if container.Resources.Limits.Memory().IsZero() {
+			t.Errorf("the %s has no limit of memory", name)
+		}
+		if !slices.ContainsFunc(container.Env, func(v corev1.EnvVar) bool {
+			return v.Name == "GOMEMLIMIT" && v.ValueFrom != nil && v.ValueFrom.ResourceFieldRef != nil &&
+				v.ValueFrom.ResourceFieldRef.Resource == "limits.memory"
+		}) {
+			t.Errorf("the %s does not know its limit of memory: %v", name, container.Env)
+		}
+	}
+}
+
 func TestTheMonitorsFindTheMetricsOfEachProgram(t *testing.T) {
 	objects := withComponent(t, "monitoring")
 	pods := podTemplates(t, objects)

@@ -13,6 +13,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -100,7 +101,9 @@ func (in installation) testFinalizerOfAttached(t *testing.T) {
 		expectAllowed(t, in.admin.Update(t.Context(), raised))
 		expectFinalizers(t, raised)
 		raised.Finalizers = []string{volumesv1alpha1.ReleaseFinalizer}
-		expectAllowed(t, in.admin.Update(t.Context(), raised))
+		expectForbidden(t, in.admin.Update(t.Context(), raised), volumesv1alpha1.ReleaseFinalizer, "hawser-manager may add")
+		expectAllowed(t, in.as(t, managerAccount).Patch(t.Context(), raised, client.RawPatch(types.MergePatchType,
+			[]byte(`{"metadata":{"finalizers":["`+volumesv1alpha1.ReleaseFinalizer+`"]}}`))))
 		expectFinalizers(t, raised, volumesv1alpha1.ReleaseFinalizer)
 
 		raised.Spec.DesiredState = volumesv1alpha1.DesiredAttached

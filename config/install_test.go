@@ -223,7 +223,9 @@ func (in installation) awaitAdmission(t *testing.T) {
 	nowhere := in.as(t, agentAccount)
 	state := newNodeState("probe")
 	intent := newIntent("probe", "node-a")
-	for _, object := range []client.Object{state, intent} {
+	attached := newIntent("probe-attached", "node-a")
+	attached.Spec.DesiredState = volumesv1alpha1.DesiredAttached
+	for _, object := range []client.Object{state, intent, attached} {
 		eventually(t, "kinds are served after their definitions were applied", func(ctx context.Context) bool {
 			return in.admin.Create(ctx, object) == nil
 		})
@@ -244,6 +246,11 @@ func (in installation) awaitAdmission(t *testing.T) {
 		"hawser-release-finalizer": func(ctx context.Context) bool {
 			probe := newIntent("probe-finalizer", "node-a")
 			return in.admin.Create(ctx, probe, client.DryRunAll) == nil && len(probe.Finalizers) == 1
+		},
+		"hawser-intent-finalizers": func(ctx context.Context) bool {
+			probe := attached.DeepCopy()
+			probe.Finalizers = []string{volumesv1alpha1.ReleaseFinalizer}
+			return apierrors.IsForbidden(in.admin.Update(ctx, probe, client.DryRunAll))
 		},
 		"hawser-pod-placement": func(ctx context.Context) bool {
 			probe := inlinePod("probe", volumesv1alpha1.AttributeClaim)

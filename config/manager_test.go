@@ -282,6 +282,11 @@ func (in installation) testManagerIntents(t *testing.T) {
 	const ofPods = "only the VolumeAttachmentIntents of pods"
 	expectForbidden(t, manager.Delete(t.Context(), intent.DeepCopy()), ofPods)
 	expectForbidden(t, manager.Create(t.Context(), newIntent("by-the-manager", "node-a")), ofPods)
+	leaves := newIntent("leaves-with-its-node", "node-a")
+	leaves.Spec.OnNodeDeletion = volumesv1alpha1.OnNodeDeletionRelease
+	expectForbidden(t, manager.Create(t.Context(), leaves.DeepCopy()), ofPods)
+	expectAllowed(t, in.admin.Create(t.Context(), leaves))
+	expectAllowed(t, manager.Delete(t.Context(), leaves))
 	pod := newIntent("of-a-pod", "node-a")
 	pod.Labels = map[string]string{volumesv1alpha1.PodUIDLabel: "1"}
 	expectForbidden(t, manager.Create(t.Context(), pod.DeepCopy()), ofPods)

@@ -26,7 +26,7 @@ run() { # NAME SUITE [TESTS]
 	local names=()
 	[[ $1 == kubelet-2 || $1 == alerts ]] && names=("${other[@]}")
 	env HAWSER_TEST_E2E_DIR="$dir-$1" HAWSER_TEST_ALERTS="$dir-$1" "${names[@]}" unshare --mount \
-		go test -v -count=1 -timeout 35m -run "${3:-.}" "./test/$2" 2>&1 | sed -u "s/^/$1: /" &
+		go test -v -count=1 -timeout 55m -run "${3:-.}" "./test/$2" 2>&1 | sed -u "s/^/$1: /" &
 	running+=($!)
 }
 

@@ -33,9 +33,11 @@ const (
 	EvidenceAgentReleased EvidenceType = "AgentReleased"
 	// EvidenceOutOfServiceTaint means that the Node carries node.kubernetes.io/out-of-service.
 	EvidenceOutOfServiceTaint EvidenceType = "OutOfServiceTaint"
-	// EvidenceNodeGone means that the Node is absent and its agent's Lease expired long ago.
+	// EvidenceNodeGone means that a manager saw the Node go while its machine was out of reach, and that the agent has not
+	// been heard for five minutes.
 	EvidenceNodeGone EvidenceType = "NodeGone"
-	// EvidenceForcedAfterTimeout means that a policy allowed force and the node was not Ready for that long.
+	// EvidenceForcedAfterTimeout means that a policy allowed force and the node was not Ready, or absent, for that
+	// long.
 	EvidenceForcedAfterTimeout EvidenceType = "ForcedAfterTimeout"
 	// EvidenceDeclaredByAdministrator means that a cluster administrator declared this attachment unused.
 	EvidenceDeclaredByAdministrator EvidenceType = "DeclaredByAdministrator"

@@ -8,6 +8,7 @@ package v1alpha1
 import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // NodeObservation is what managers observed of the Node itself, at the version of this object that they write it to.
@@ -25,6 +26,11 @@ type NodeObservation struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	Fences []FenceObservation `json:"fences,omitempty"`
+	// absence records that a manager saw the Node go while its machine was out of reach. An agent that is heard
+	// contradicts it. It is not set where only the Node was deleted: Kubernetes then ends the agent, so its silence shows
+	// nothing. Absent once a manager has seen the Node again.
+	// +optional
+	Absence *AbsenceObservation `json:"absence,omitempty"`
 	// gone is how long the Node was observed as absent. When it was long enough, the manager forgets the volumes
 	// that were forced away from it. Only where the manager runs with --forget-gone-nodes-after.
 	// +optional
@@ -62,6 +68,32 @@ type GoneObservation struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +required
 	Observed metav1.Duration `json:"observed"`
+}
+
+// AbsenceObservation is the deletion of a Node as a manager saw it: the Node's Ready condition was Unknown, and the
+// agent's Lease had expired. It asserts that the machine is gone. It replaces the agent's report only if the agent is
+// silent, and was never heard since.
+type AbsenceObservation struct {
+	// observed is when that was recorded.
+	// +required
+	Observed metav1.Time `json:"observed"`
+	// nodeUID is the UID of the Node that went. The departure of another Node of that name replaces the record.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
+	// +required
+	NodeUID types.UID `json:"nodeUID"`
+	// lastRenewal identifies the last renewal of the agent's Lease when the Node went. It is only compared for equality:
+	// any other renewal contradicts the absence.
+	// +kubebuilder:validation:MaxLength=256
+	// +optional
+	LastRenewal string `json:"lastRenewal,omitempty"`
+	// lastSession is status.protocol.session when the absence was recorded: any other one contradicts it.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	LastSession int64 `json:"lastSession,omitempty"`
+	// contradicted is when a manager saw that the agent had been heard since. From then on the absence is no evidence.
+	// +optional
+	Contradicted *metav1.Time `json:"contradicted,omitempty"`
 }
 
 // OutOfServiceObservation is the out-of-service taint as managers first saw it. The taint asserts that the machine is

@@ -184,8 +184,8 @@ const (
 
 // DetachPolicy says when a detach may be forced.
 type DetachPolicy struct {
-	// forceAfter forces a detach once the node was not Ready for this long: hours, minutes and seconds such as 6m
-	// or 1h30m, from 1m to 720h. Warning: data that the node had not yet written is lost.
+	// forceAfter forces a detach once the node was not Ready, or absent, for this long: hours, minutes and seconds
+	// such as 6m or 1h30m, from 1m to 720h. Warning: data that the node had not yet written is lost.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self != '' && self.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$') && duration(self) >= duration('1m') && duration(self) <= duration('720h')",message="forceAfter must be a duration from 1m to 720h, in hours, minutes and seconds such as 6m or 1h30m"

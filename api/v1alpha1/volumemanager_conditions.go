@@ -58,7 +58,7 @@ const (
 	// ReasonApplyFailed: the API server refused an object.
 	ReasonApplyFailed = "ApplyFailed"
 	// ReasonPlacementHeldBack: a change of the node selector, the node affinity or the tolerations would take the agent
-	// from a node where volumes are in use.
+	// from a node where volumes are in use, or one of the directories would take it from their mounts.
 	ReasonPlacementHeldBack = "PlacementHeldBack"
 	// ReasonNodesWithoutAgent: nodes run Windows, or the placement of the agents leaves them out.
 	ReasonNodesWithoutAgent = "NodesWithoutAgent"

@@ -27,6 +27,10 @@ func testThereAndBack(t *testing.T, c *cluster) {
 	n.driver.before = n.inUseIsSet
 	a.writes.reset()
 	n.attach(v, "uid-1")
+	// The intent has a watch of its own. If its event comes first, the agent writes that the volume is not attached.
+	n.eventually("the agent sees the attachment", func() bool {
+		return handshake.AttachmentOf(a.state.Newest(), v.name()) != nil
+	})
 	i := n.want(v, "data")
 	got := n.ready(i)
 	path := filepath.Join(n.root, "published", "default", i.Name)

@@ -487,6 +487,10 @@ func (m benchMounts) CheckFree(context.Context, mount.Device, bool) error {
 	return m.bench.do("CheckFree", nil)
 }
 
+func (m benchMounts) CheckReadable(context.Context, mount.Device) error {
+	return m.bench.do("CheckReadable", nil)
+}
+
 func (m benchMounts) ReadOnly(context.Context, mount.Device) (bool, error) {
 	return false, m.bench.do("ReadOnly", nil)
 }

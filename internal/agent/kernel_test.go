@@ -275,7 +275,11 @@ func (n *fakeNode) OpenMount(_ context.Context, path string) (*os.File, error) {
 }
 
 func (n *fakeNode) OpenBeneath(_ context.Context, root, subPath string) (*os.File, error) {
-	return os.Open(filepath.Join(root, subPath))
+	file, err := os.OpenFile(filepath.Join(root, subPath), unix.O_DIRECTORY, 0)
+	if errors.Is(err, unix.ENOTDIR) {
+		err = fmt.Errorf("%w: %w", mount.ErrSubPath, err)
+	}
+	return file, err
 }
 
 func (n *fakeNode) Unmount(ctx context.Context, path string) error {
@@ -482,6 +486,8 @@ func (n *fakeNode) Users(context.Context, string) ([]mount.Holder, error) {
 }
 
 func (n *fakeNode) CheckFree(context.Context, mount.Device, bool) error { return nil }
+
+func (n *fakeNode) CheckReadable(context.Context, mount.Device) error { return nil }
 
 func (n *fakeNode) ShutdownFilesystem(_ context.Context, path string, still func() error, _ ...string) error {
 	if err := still(); err != nil {

@@ -104,6 +104,12 @@ func (b boundedMounts) CheckFree(ctx context.Context, d mount.Device, raw bool) 
 	return b.Mounts.CheckFree(ctx, d, raw)
 }
 
+func (b boundedMounts) CheckReadable(ctx context.Context, d mount.Device) error {
+	ctx, cancel := context.WithTimeout(ctx, examinationTimeout)
+	defer cancel()
+	return b.Mounts.CheckReadable(ctx, d)
+}
+
 // examinationTimeout is after how long a volume that does not answer is sick.
 const examinationTimeout = 10 * time.Second
 

@@ -19,6 +19,7 @@ import (
 	"github.com/hawser-io/hawser/internal/agent/report"
 	"github.com/hawser-io/hawser/internal/handshake"
 	"github.com/hawser-io/hawser/internal/machine"
+	"github.com/hawser-io/hawser/internal/mount"
 )
 
 // recoverRecords loads what earlier processes have left: records from the disk, and volumes that only the API still
@@ -39,7 +40,11 @@ func (a *Agent) recoverRecords(ctx context.Context) error {
 	a.node.RecoverStorageHealth(nvs)
 	nvs = machine.Of(a.machine, nvs, recordedIn(records))
 	if !a.session.Persisted.ForgottenBy(nvs) { // otherwise the disk knows better
-		records = append(records, a.rebuild(nvs, records, broken)...)
+		rebuilt, err := a.rebuild(nvs, records, broken)
+		if err != nil {
+			return err
+		}
+		records = append(records, rebuilt...)
 	}
 	for _, r := range records {
 		r.Abandon() // the end of a call that was going on will not become known
@@ -80,7 +85,11 @@ func recordedIn(records []*record.Record) func(line *volumesv1alpha1.NodeVolume)
 // rebuild makes records for volumes that the API says are in use here and that no record speaks of, and for broken
 // records whose volume the API names. What the driver was asked for, and when, is not known.
 func (a *Agent) rebuild(nvs *volumesv1alpha1.NodeVolumeState, records []*record.Record,
-	broken []record.Broken) []*record.Record {
+	broken []record.Broken) ([]*record.Record, error) {
+	table, err := a.Mounts.Table()
+	if err != nil {
+		return nil, fmt.Errorf("reading the mount table: %w", err)
+	}
 	var rebuilt []*record.Record
 	known := func(name string) bool {
 		return slices.ContainsFunc(records, func(r *record.Record) bool { return r.VolumeName == name })
@@ -93,21 +102,21 @@ func (a *Agent) rebuild(nvs *volumesv1alpha1.NodeVolumeState, records []*record.
 	for i := range nvs.Status.Volumes {
 		line := &nvs.Status.Volumes[i]
 		if !known(line.VolumeName) && line.PublishedBy != volumesv1alpha1.PublisherKubelet {
-			rebuilt = append(rebuilt, a.rebuilt(line.VolumeName, line, handshake.AttachmentOf(nvs, line.VolumeName)))
+			rebuilt = append(rebuilt, a.rebuilt(line.VolumeName, line, handshake.AttachmentOf(nvs, line.VolumeName), table))
 		}
 	}
 	for i := range nvs.Spec.Attachments {
 		e := &nvs.Spec.Attachments[i]
 		if lost(e.VolumeName) && handshake.VolumeOf(nvs, e.VolumeName) == nil {
-			rebuilt = append(rebuilt, a.rebuilt(e.VolumeName, nil, e))
+			rebuilt = append(rebuilt, a.rebuilt(e.VolumeName, nil, e, table))
 		}
 	}
-	return rebuilt
+	return rebuilt, nil
 }
 
 // rebuilt is a record that assumes everything that may be: staged, published, and a call going on.
-func (a *Agent) rebuilt(name string, line *volumesv1alpha1.NodeVolume,
-	e *volumesv1alpha1.NodeAttachment) *record.Record {
+func (a *Agent) rebuilt(name string, line *volumesv1alpha1.NodeVolume, e *volumesv1alpha1.NodeAttachment,
+	table *mount.Table) *record.Record {
 	a.Log.Info("rebuilding a record from the API", "volume", name)
 	r := &record.Record{Schema: record.Schema, Rebuilt: true}
 	r.SetVolumeSource(record.VolumeSourceNamed(name))
@@ -122,12 +131,15 @@ func (a *Agent) rebuilt(name string, line *volumesv1alpha1.NodeVolume,
 			u := record.Use{Intent: p.Intent, Want: volumesv1alpha1.DesiredPublished, Phase: record.PhaseUncertain,
 				Path: p.Path, Target: p.Path,
 				Type: p.Type, ReadOnly: p.ReadOnly, BootID: now.BootID}
+			hidden := a.paths.Hidden(p.Intent.UID)
 			if p.Type == volumesv1alpha1.PublicationDevice {
 				r.Mode = corev1.PersistentVolumeBlock
 				u.Bound = a.paths.Bound(r.VolumeSource(), p.Intent.UID)
 				if u.ReadOnly {
-					u.Target = a.paths.Hidden(p.Intent.UID)
+					u.Target = hidden
 				}
+			} else if len(table.All(hidden)) > 0 { // its sub path alone is at the path
+				u.Target = hidden
 			}
 			r.Uses = append(r.Uses, u)
 		}

@@ -203,13 +203,19 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 			volume   testVolume
 			kind     volumesv1alpha1.PublicationType
 			readOnly bool
+			// part: the volume is mounted at the hidden path, and a part of it at the path.
+			part bool
 		}{
-			"a filesystem":       {filesystem, volumesv1alpha1.PublicationMount, false},
-			"a device":           {block, volumesv1alpha1.PublicationDevice, false},
-			"a read-only device": {block, volumesv1alpha1.PublicationDevice, true},
-			"a read-only mount":  {filesystem, volumesv1alpha1.PublicationMount, true},
+			"a filesystem":           {volume: filesystem, kind: volumesv1alpha1.PublicationMount},
+			"a device":               {volume: block, kind: volumesv1alpha1.PublicationDevice},
+			"a read-only device":     {volume: block, kind: volumesv1alpha1.PublicationDevice, readOnly: true},
+			"a read-only mount":      {volume: filesystem, kind: volumesv1alpha1.PublicationMount, readOnly: true},
+			"a part of a filesystem": {volume: filesystem, kind: volumesv1alpha1.PublicationMount, part: true},
 		} {
 			b := newBench(t, test.volume)
+			if test.part {
+				b.kernel.mount(mount.Entry{Path: b.agent.paths.Hidden("intent")})
+			}
 			b.line(publication(test.kind, test.readOnly))
 			r := b.recovered()
 			mode, use := corev1.PersistentVolumeFilesystem, record.Use{
@@ -220,9 +226,9 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 			}
 			if test.kind == volumesv1alpha1.PublicationDevice {
 				mode, use.Bound = corev1.PersistentVolumeBlock, b.agent.paths.Bound(rawSource, "intent")
-				if test.readOnly {
-					use.Target = b.agent.paths.Hidden("intent")
-				}
+			}
+			if test.part || test.readOnly && test.kind == volumesv1alpha1.PublicationDevice {
+				use.Target = b.agent.paths.Hidden("intent")
 			}
 			path := b.agent.paths.Staging(test.volume.source())
 			want := &record.Record{

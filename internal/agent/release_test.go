@@ -850,6 +850,35 @@ func TestAVolumeIsLetGoOf(t *testing.T) {
 			}
 		}
 	})
+	t.Run("and not where the kubelet's use ends while the record goes, and leaves the question to it", func(t *testing.T) {
+		device := mount.Device{Minor: 1}
+		for name, end := range map[string]func(b *bench){
+			"seen by the observer": func(b *bench) { b.agent.observer.SetKnown(nil) },
+			"left to this release": func(b *bench) {
+				b.volume.Inherit([]mount.Device{device})
+				b.agent.observer.SetKnown(nil)
+			},
+			"seen, and another one": func(b *bench) { b.agent.observer.SetKnown(map[string]kubelet.TrackedUse{"other": {}}) },
+		} {
+			b := newBench(t, filesystem)
+			undone(b)
+			if name != "left to this release" {
+				b.volume.Record.Devices = []record.SeenDevice{{Device: device, BootID: b.agent.bootID}}
+			}
+			b.failures["CheckFree"] = &mount.HeldError{}
+			b.agent.observer.SetKnown(map[string]kubelet.TrackedUse{b.of.name(): {Mounts: []string{"/kubelet"},
+				Devices: []mount.Device{device}}})
+			b.agent.steps.Step = func(step string) {
+				if step == "before forget" {
+					end(b)
+				}
+			}
+			b.refused(b.act(plan.ClearInUse), volumesv1alpha1.ReasonDeviceHeld)
+			if line := b.api(); line == nil || !line.InUse || b.disk() == nil || !b.agent.store.Knows(b.of.name()) {
+				t.Errorf("%s: volume vol: reported is %+v and the record %+v, want it in use, with a record", name, line, b.disk())
+			}
+		}
+	})
 	t.Run("from the moment on at which it is tried", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		undone(b)

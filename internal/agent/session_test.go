@@ -8,6 +8,8 @@ package agent
 import (
 	"context"
 	"errors"
+	"math"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -98,12 +100,12 @@ func (l *lateStatus) Update(ctx context.Context, o client.Object, opts ...client
 func testEarlyConfirmation(t *testing.T, c *cluster) {
 	n := c.node(t)
 	var a *running
-	late := make(chan struct{})
+	// Sessions up to this one are acknowledged at once: they begin while no manager confirms any.
+	var last atomic.Int64
+	last.Store(math.MaxInt64)
 	n.drive = func(o *Options) {
 		o.Live = &lateAcknowledgement{o.Live, func(session int64) {
-			select {
-			case <-late:
-			default:
+			if session <= last.Load() {
 				return
 			}
 			n.eventually("the confirmation", func() bool { return a.state.Newest().Spec.Protocol.ConfirmedSession == session })
@@ -123,7 +125,7 @@ func testEarlyConfirmation(t *testing.T, c *cluster) {
 	n.intent(i, "looked at", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
 		return meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionReady) != nil
 	})
-	close(late)
+	last.Store(second)
 	n.silent.Store(false)
 	a.cut()
 	n.begun(second)

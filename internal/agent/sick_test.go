@@ -373,6 +373,17 @@ func TestASickVolumeIsStagedAgain(t *testing.T) {
 				b.kernel.mounted())
 		}
 	})
+	t.Run("not while its device cannot be read, and so may seem empty to a driver", func(t *testing.T) {
+		b := sick(t)
+		b.failures["CheckReadable"] = unix.EIO
+		b.refused(b.act(plan.Remount), volumesv1alpha1.ReasonVolumeSick)
+		if r := b.volume.Record; len(b.kernel.mounted()) != 3 || r.Stage.Phase != record.PhaseDone || b.has("unstage") > 0 {
+			t.Errorf("volume whose device cannot be read: record %+v, mounted %v, operations %v; want everything as it was", r,
+				b.kernel.mounted(), b.operations())
+		}
+		delete(b.failures, "CheckReadable")
+		b.done(plan.Remount)
+	})
 	t.Run("not again and again", func(t *testing.T) {
 		b := sick(t)
 		b.done(plan.Remount, plan.Stage, plan.Reference)

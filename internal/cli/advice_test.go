@@ -68,6 +68,9 @@ func namespaceOf(words []string) string {
 
 // prevented is why a command would fail, or change nothing; empty if it would do what it is for.
 func (w scene) prevented(command string) string {
+	if strings.Contains(command, " #") {
+		return "a shell may take its remark for arguments"
+	}
 	words := strings.Fields(command)
 	if words[1] == "hawser" {
 		return w.preventedOfPlugin(words[2:])
@@ -93,6 +96,8 @@ func (w scene) prevented(command string) string {
 		}
 	case object.GetDeletionTimestamp() != nil && slices.Contains([]string{"delete", "patch", "label"}, verb):
 		return kind + " " + name + " is being deleted already"
+	case verb == "delete" && object.GetAnnotations()[volumesv1alpha1.HoldAnnotation] != "":
+		return kind + " " + name + " is held, and the policy hawser-hold refuses its deletion"
 	case verb == "taint":
 		has := slices.ContainsFunc(object.(*corev1.Node).Spec.Taints, func(t corev1.Taint) bool {
 			return t.Key == corev1.TaintNodeOutOfService
@@ -135,10 +140,15 @@ func (w scene) preventedOfPlugin(words []string) string {
 
 func undeclarable(state *volumesv1alpha1.NodeVolumeState, which string) string {
 	_, declared := state.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+which]
-	switch {
-	case which == "--all-stuck" && len(explain.Stuck(state)) == 0:
-		return "there is no attachment to declare released"
-	case which != "--all-stuck" && (declared || len(findAttachment(&facts.Facts{}, state, which)) == 0):
+	of := map[string]func(*volumesv1alpha1.NodeVolume) bool{"--all-stuck": explain.Stuck(&facts.Facts{}),
+		"--other-machine": explain.OfOtherMachine}[which]
+	if of != nil {
+		if uids, _ := explain.Undeclared(state, of); len(uids) == 0 {
+			return "there is no attachment to declare released"
+		}
+		return ""
+	}
+	if declared || len(findAttachment(&facts.Facts{}, state, which)) == 0 {
 		return "attachment " + which + " is declared released already, or is not there"
 	}
 	return ""

@@ -158,42 +158,6 @@ func (b *bundle) addList(name string, list client.ObjectList) error {
 	return b.add(name+".yaml", out.Bytes())
 }
 
-// redact drops what may hold secrets by mistake: what was applied before, attributes of drivers, variables of pods.
-func redact(object client.Object) {
-	object.SetManagedFields(nil)
-	annotations := object.GetAnnotations()
-	delete(annotations, corev1.LastAppliedConfigAnnotation)
-	object.SetAnnotations(annotations)
-	switch o := object.(type) {
-	case *corev1.PersistentVolume:
-		if o.Spec.CSI != nil {
-			blank(o.Spec.CSI.VolumeAttributes)
-		}
-	case *storagev1.StorageClass:
-		blank(o.Parameters)
-	case *storagev1.VolumeAttachment:
-		blank(o.Status.AttachmentMetadata)
-	case *volumesv1alpha1.NodeVolumeState:
-		for i := range o.Spec.Attachments {
-			blank(o.Spec.Attachments[i].VolumeAttributes)
-			blank(o.Spec.Attachments[i].PublishContext)
-		}
-	case *corev1.Pod:
-		for _, containers := range [][]corev1.Container{o.Spec.InitContainers, o.Spec.Containers} {
-			for i := range containers {
-				containers[i].Env = nil
-			}
-		}
-	}
-}
-
-// blank keeps the keys.
-func blank(values map[string]string) {
-	for key := range values {
-		values[key] = "(left out)"
-	}
-}
-
 // logs adds the logs of Hawser's own pods.
 func (b *bundle) logs(ctx context.Context, g *facts.Gatherer) {
 	r, ok := g.Reader.(*server.Reader)

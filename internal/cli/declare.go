@@ -30,36 +30,42 @@ import (
 	"github.com/hawser-io/hawser/internal/machine"
 )
 
-// declare declares attachments released: one, or all whose release fails.
+// declare declares attachments released: one, all whose release fails, or all that another machine uses.
 type declare struct {
 	*options
-	reason                string
-	yes, allStuck, dryRun bool
+	reason                              string
+	yes, allStuck, otherMachine, dryRun bool
 }
 
 func newDeclare(o *options) *cobra.Command {
 	d := &declare{options: o}
 	cmd := &cobra.Command{
-		Use:   "declare-released NODE {ATTACHMENT-UID | --all-stuck} --reason TEXT",
+		Use:   "declare-released NODE {ATTACHMENT-UID | --all-stuck | --other-machine} --reason TEXT",
 		Short: "Declare that a node has released an attachment, after you made sure that it has",
 		Long: "Declare that a node has released an attachment. If you are wrong, the data of the volume is lost: read\n" +
 			"docs/operate.md, \"Declaring an attachment released\". The command shows what it found and asks for the name\n" +
 			"of the node, unless --yes is set.\n\n" +
-			"With --all-stuck it declares every attachment whose release fails, or that another machine of the node's name " +
-			"uses, as the agent of the node reports.",
+			"With --all-stuck it declares every attachment whose release fails on the machine that reports although nothing\n" +
+			"is known to use it there, and no intent wants it there. Use it only if nothing uses them any more. With\n" +
+			"--other-machine it declares every attachment that only another machine of the node's name uses. Use it only\n" +
+			"if that machine is off for good.",
 		Args: d.args,
 		RunE: o.plain(d.run),
 	}
 	cmd.Flags().StringVar(&d.reason, "reason", "", "why it is released; it is recorded as evidence (required)")
 	cmd.Flags().BoolVar(&d.yes, "yes", false, "do not ask")
-	cmd.Flags().BoolVar(&d.allStuck, "all-stuck", false, "every attachment whose release the agent reports as failing")
+	cmd.Flags().BoolVar(&d.allStuck, "all-stuck", false,
+		"every attachment whose release fails although nothing is known to use it")
+	cmd.Flags().BoolVar(&d.otherMachine, "other-machine", false,
+		"every attachment that only another machine of the node's name uses")
+	cmd.MarkFlagsMutuallyExclusive("all-stuck", "other-machine")
 	cmd.Flags().BoolVar(&d.dryRun, "dry-run", false, "only show what would be declared")
 	_ = cmd.MarkFlagRequired("reason") // it only fails for a flag that does not exist
 	return cmd
 }
 
 func (d *declare) args(cmd *cobra.Command, args []string) error {
-	if d.allStuck {
+	if d.allStuck || d.otherMachine {
 		return cobra.ExactArgs(1)(cmd, args)
 	}
 	return cobra.ExactArgs(2)(cmd, args)
@@ -78,12 +84,21 @@ func (d *declare) run(ctx context.Context, g *facts.Gatherer, args []string) err
 	if !n.State.Found {
 		return n.Missing()
 	}
-	uids := args[1:]
-	if d.allStuck {
-		if uids = explain.Stuck(n.State.Value); len(uids) == 0 {
-			return fmt.Errorf("the agent of node %s reports no release that fails, and no use by another machine alone; "+
-				"kubectl hawser why node %s explains what it waits for", args[0], args[0])
+	uids, none := args[1:], ""
+	switch {
+	case d.allStuck:
+		if f.NodeIntents.Err != nil {
+			return fmt.Errorf("it is not known which volumes intents want on node %s: %w", args[0], f.NodeIntents.Err)
 		}
+		uids, _ = explain.Undeclared(n.State.Value, explain.Stuck(f))
+		none = "no failing release of an unused volume"
+	case d.otherMachine:
+		uids, _ = explain.Undeclared(n.State.Value, explain.OfOtherMachine)
+		none = "no use by another machine alone"
+	}
+	if len(uids) == 0 {
+		return fmt.Errorf("the agent of node %s reports %s that is not declared released yet; kubectl hawser why node %s "+
+			"explains what it waits for", args[0], none, args[0])
 	}
 	found, err := findAttachments(f, n.State.Value, uids)
 	if err != nil {

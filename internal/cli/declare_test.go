@@ -8,11 +8,13 @@ package cli
 import (
 	"bytes"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/rest"
@@ -126,7 +128,7 @@ func TestADeclarationIsAboutWhatWasShown(t *testing.T) {
 	}
 }
 
-func TestAllAttachmentsWhoseReleaseFailsAreDeclaredTogether(t *testing.T) {
+func TestAttachmentsWhoseReleaseFailsAndThoseOfAnotherMachineAreDeclaredApart(t *testing.T) {
 	config, c := apiserver.Borrow(t)
 	one(t, "node-orphan-and-stuck-detach", time.Now()).create(t, c)
 	state := &volumesv1alpha1.NodeVolumeState{}
@@ -143,8 +145,13 @@ func TestAllAttachmentsWhoseReleaseFailsAreDeclaredTogether(t *testing.T) {
 		return uids
 	}
 	stuck := []string{"node-b", "--all-stuck", "--reason", "driver gone"}
-	if stderr, exit := answer(t, config, "node-b\n", stuck...); exit != Failed || !strings.Contains(stderr, "no release") {
+	other := []string{"node-b", "--other-machine", "--reason", "scrapped"}
+	if stderr, exit := answer(t, config, "node-b\n", stuck...); exit != Failed || !strings.Contains(stderr,
+		"no failing release") {
 		t.Errorf("no release fails: exit code %d, stderr %q; want %d and that none fails", exit, stderr, Failed)
+	}
+	if stderr, exit := answer(t, config, "node-b\n", other...); exit != Failed || !strings.Contains(stderr, "no use by") {
+		t.Errorf("no other machine: exit code %d, stderr %q; want %d and that there is none", exit, stderr, Failed)
 	}
 	declared()
 	line := func(uid, operation string, inUse bool) volumesv1alpha1.NodeVolume {
@@ -157,6 +164,33 @@ func TestAllAttachmentsWhoseReleaseFailsAreDeclaredTogether(t *testing.T) {
 		l.Machine = &volumesv1alpha1.MachineIdentity{SystemUUID: "0123456789abcdef"}
 		return l
 	}
+	// These are in use: by what the agent names, by what the driver names, and by an intent that wants the volume.
+	inUse := map[string]volumesv1alpha1.NodeVolume{}
+	for uid, e := range map[string]volumesv1alpha1.OperationError{
+		"u-pods":    {Operation: "unpublish", Code: volumesv1alpha1.ReasonUsedByPods, Message: "stuck fast"},
+		"u-device":  {Operation: "unstage", Code: volumesv1alpha1.ReasonDeviceHeld, Message: "stuck fast"},
+		"u-kubelet": {Operation: "unstage", Code: volumesv1alpha1.ReasonSharedByKubelet, Message: "stuck fast"},
+		"u-busy":    {Operation: "unstage", Code: "Internal", Message: "umount: /data: target is busy"},
+		"u-wanted":  {Operation: "unpublish", Code: "Internal", Message: "stuck fast"},
+	} {
+		l := line(uid, "", true)
+		l.Error = &e
+		inUse[uid] = l
+	}
+	wants := &volumesv1alpha1.VolumeAttachmentIntent{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "wants"},
+		Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{NodeName: "node-b", Volume: volumesv1alpha1.VolumeSource{
+			PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "wanted"}}},
+	}
+	if err := c.Create(t.Context(), wants); err != nil {
+		t.Fatal(err)
+	}
+	wanted := inUse["u-wanted"]
+	wanted.Publications, wanted.PublicationCount = []volumesv1alpha1.Publication{{Path: "/published/wants",
+		Type:   volumesv1alpha1.PublicationMount,
+		Intent: volumesv1alpha1.IntentReference{Namespace: "default", Name: "wants", UID: wants.UID}}}, 1
+	inUse["u-wanted"] = wanted
+	state.Status.Volumes = append(state.Status.Volumes, slices.Collect(maps.Values(inUse))...)
 	state.Status.Volumes = append(state.Status.Volumes,
 		line("s-1", "unstage", true), line("s-2", "unpublish", true), line("p-1", "stage", true),
 		line("e-1", "unstage", false), ofOther("two-1"), line("two-1", "stage", true), ofOther("m-1"))
@@ -171,15 +205,17 @@ func TestAllAttachmentsWhoseReleaseFailsAreDeclaredTogether(t *testing.T) {
 	}{
 		{"an attachment beside --all-stuck", "node-b\n", append([]string{"va-2"}, stuck...), Failed, nil},
 		{"a dry run", "node-b\n", append([]string{"--dry-run"}, stuck...), Fine, nil},
+		{"both flags", "node-b\n", append([]string{"--other-machine"}, stuck...), Failed, nil},
 		{"another answer", "yes\n", stuck, Failed, nil},
 		{"one that both machines use", "node-b\n", []string{"node-b", "two-1", "--reason", "off"}, Failed, nil},
-		{"the name", "node-b\n", stuck, Fine, []string{"m-1", "s-1", "s-2"}},
+		{"the name", "node-b\n", stuck, Fine, []string{"s-1", "s-2"}},
+		{"those of the other machine", "node-b\n", other, Fine, []string{"m-1", "s-1", "s-2"}},
 	} {
 		stderr, exit := answer(t, config, tt.answer, tt.args...)
 		if got := declared(); exit != tt.exit || !slices.Equal(got, tt.want) {
 			t.Errorf("%s: exit code %d, declared %v, stderr %q; want %d and %v", tt.name, exit, got, stderr, tt.exit, tt.want)
 		}
-		if tt.want != nil && (!strings.Contains(stderr, "unstage fails: Internal stuck fast") || !strings.Contains(stderr,
+		if tt.want != nil && (!strings.Contains(stderr, "fails: Internal stuck fast") || !strings.Contains(stderr,
 			"overrules")) {
 			t.Errorf("%s: stderr %q; want the errors, and that the declaration overrules the agent", tt.name, stderr)
 		}

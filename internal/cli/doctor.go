@@ -170,7 +170,11 @@ func (w *writer) shortFinding(f *doctor.Finding) {
 	}
 	w.printf("\n")
 	w.what(&f.Finding, widest)
-	w.printf("%s%s: %s\n", below, f.Acts, slices.Concat(f.Run, []string{f.Way})[0])
+	act, acts := slices.Concat(f.Run, []string{f.Way})[0], string(f.Acts)
+	if remark := f.Remarks[act]; remark != "" {
+		acts += ", " + remark
+	}
+	w.printf("%s%s: %s\n", below, acts, act)
 }
 
 // below indents what is below the first line of a finding.

@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/evidence"
 	"github.com/hawser-io/hawser/internal/explain/facts"
 	"github.com/hawser-io/hawser/internal/survey"
@@ -26,9 +28,10 @@ func newPlanFence(o *options) *cobra.Command {
 		Use:   "fence NODE",
 		Short: "Show what would become of a node's volumes if its machine were powered off",
 		Long: "Show for each volume of a node whether it would be detached if the machine were powered off, and on which\n" +
-			"evidence: the taint " + corev1.TaintNodeOutOfService + " or a fence. Also which pods use it, what is\n" +
-			"lost, and who waits for it on other nodes. It only reads. Exit code 1: a volume would stay attached\n" +
-			"whatever proves that the machine is off.",
+			"evidence: the taint " + corev1.TaintNodeOutOfService + " or a fence. Also whether time alone has it\n" +
+			"detached, which pods use it, what is lost, and who waits for it on other nodes. It only reads.\n" +
+			"Exit code 1: a volume would stay attached whatever proves that the machine is off, all of its data would\n" +
+			"be deleted with its claim, or something could not be read.",
 		Example: "  kubectl hawser plan fence node-a\n  kubectl hawser plan fence node-a -o json",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: o.completeName(facts.KindNode), RunE: o.command(o.planFence),
 	}
@@ -42,7 +45,8 @@ func (o *options) planFence(ctx context.Context, g *facts.Gatherer, args []strin
 		return nil, err
 	}
 	f := survey.PlanFence(found)
-	r := listed("FencePlan", []survey.Fence{f}, f.Staying(), func(w io.Writer) { o.writeFencePlan(w, &f) })
+	r := listed("FencePlan", []survey.Fence{f}, f.Staying()+f.Losing()+len(f.Unread),
+		func(w io.Writer) { o.writeFencePlan(w, &f) })
 	for i := range f.Volumes {
 		r.volume(f.Volumes[i].PersistentVolume)
 	}
@@ -53,6 +57,10 @@ func (o *options) writeFencePlan(w io.Writer, f *survey.Fence) {
 	_, _ = fmt.Fprintf(w, "%s on node %s.%s\n", plural(len(f.Volumes), "volume"), f.Node, fates(f))
 	for _, line := range []string{agentOf(f), recognized(f), sourcesOf(f)} {
 		_, _ = fmt.Fprintln(w, line)
+	}
+	if n := f.Forced(); n > 0 {
+		_, _ = fmt.Fprintf(w, "Once the intents are deleted, detachPolicy.forceAfter detaches %s by time alone, also from "+
+			"a machine that runs.\n", plural(n, "volume"))
 	}
 	for _, a := range f.Assertions {
 		_, _ = fmt.Fprintf(w, "Now: %s%s%s.\n", a.Text, sinceOf(a.Since), voidOf(a.Void))
@@ -81,6 +89,7 @@ func fates(f *survey.Fence) string {
 		{f.Count(evidence.NeedsDelete, false), "after an intent is deleted"},
 		{f.Count(evidence.Detaching, false), "detached already, or being detached"},
 		{f.Staying(), "would stay"},
+		{f.Losing(), "would lose all data"},
 	} {
 		if p.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
@@ -94,15 +103,20 @@ func fates(f *survey.Fence) string {
 
 func agentOf(f *survey.Fence) string {
 	renewed := "has no Lease"
+	if f.LeaseUnread {
+		return "Whether the agent is silent is not known, because its Lease cannot be read. " + whileItRuns
+	}
 	if f.LastRenewal != nil {
 		renewed = "renewed its Lease last at " + f.LastRenewal.UTC().Format(time.RFC3339)
 	}
 	if f.Silent {
 		return "The agent is silent: it " + renewed + "."
 	}
-	return "The agent is not known to be silent: it " + renewed + ". While it renews it, nothing is detached, and a " +
-		"taint or fence is void once the agent has contradicted it. So power the machine off first."
+	return "The agent is not known to be silent: it " + renewed + ". " + whileItRuns
 }
+
+const whileItRuns = "While it renews it, nothing is detached, and a taint or fence is void once the agent has " +
+	"contradicted it. So power the machine off first."
 
 func recognized(f *survey.Fence) string {
 	if f.Unrecognized != "" {
@@ -112,6 +126,14 @@ func recognized(f *survey.Fence) string {
 }
 
 func sourcesOf(f *survey.Fence) string {
+	if f.SourcesUnread {
+		return "Fence sources are not known, because the VolumeManager cannot be read."
+	}
+	if slices.ContainsFunc(f.Assertions, func(a evidence.Assertion) bool {
+		return a.Type == volumesv1alpha1.EvidenceNodeGone
+	}) {
+		return "A fence or a taint would be no evidence: the Node does not exist."
+	}
 	if len(f.Sources) == 0 {
 		return "No fence source is configured: only the taint would be evidence (docs/fencing.md)."
 	}
@@ -165,6 +187,11 @@ func (o *options) writeFenced(w io.Writer, v *survey.Fenced) {
 	}
 	line("next", strings.Join(v.Next, ", "))
 	for _, command := range v.Run {
+		if remark := v.Remarks[command]; remark != "" {
+			line("run", remark+":")
+			line("", command)
+			continue
+		}
 		line("run", command)
 	}
 }

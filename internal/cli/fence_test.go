@@ -35,6 +35,12 @@ const mountedOnA = `  volumes:
     publications: [{path: /p, type: Mount, intent: {namespace: shop, name: data-on-node-a, uid: u}}]
 `
 
+// forceAfter is added to policyOnA, a part of the fixture's intent.
+const (
+	policyOnA  = "  publisher: Agent\n"
+	forceAfter = "  detachPolicy: {forceAfter: 6m}\n"
+)
+
 // hashOfFirst is the system UUID 11111111-2222-4333-8444-555555555555 as an agent reports it.
 const hashOfFirst = "66749e1812728bdf"
 
@@ -89,6 +95,16 @@ func TestAPlanOfAFenceShowsWhatHappensToEachVolume(t *testing.T) {
 			"kubectl delete vai data-on-node-a -n shop", "mounted read-write", "OutOfServiceTaint",
 			"No fence source is configured", "not known to be silent", "power the machine off first",
 			"nothing is known to cut the access"}, []string{"Fenced"}, 0},
+		"an intent with a policy wants it": {[]string{policyOnA, policyOnA + forceAfter}, []string{"NeedsDelete",
+			"detachPolicy.forceAfter detaches 1 volume by time alone, also from a machine that runs",
+			"Deleting them forces the detach after 6m0s by time alone, also from a machine that still runs",
+			"OutOfServiceTaint or ForcedAfterTimeout", "run\tonly if the machine is off, because time alone forces the detach " +
+				"then:\n\t  \tkubectl delete vai data-on-node-a -n shop\n"}, nil, 0},
+		"an intent without a policy wants it": {nil, []string{"run\tkubectl delete vai data-on-node-a -n shop"},
+			[]string{"ForcedAfterTimeout", "by time alone", "only if the machine is off"}, 0},
+		"a pod's intent with a policy wants it": {append(slices.Clone(ofPod), policyOnA, policyOnA+forceAfter), []string{
+			"1 detached after their pods are deleted", "OutOfServiceTaint or ForcedAfterTimeout", "by time alone"},
+			[]string{"kubectl delete vai"}, 0},
 		"its intent is another volume's": {[]string{"  volumeName: pv-1\n  uniqueVolumeName: kubernetes.io/csi/disk.example",
 			"  volumeName: pv-1\n  uniqueVolumeName: kubernetes.io/csi/other"}, []string{"Detaches", "no intent wants it"},
 			nil, 0},
@@ -102,12 +118,19 @@ func TestAPlanOfAFenceShowsWhatHappensToEachVolume(t *testing.T) {
 			[]string{"nothing is known to cut"}, 0},
 		"another controller attached it": {[]string{attachedOnA, ""}, []string{"1 detached by Kubernetes on the taint",
 			"DetachesByKubernetes", "also from a machine that runs"}, []string{"Stays", "would stay"}, 0},
+		"the kubelet attached it after the agent died": {[]string{attachedOnA, "", mountedOnA, ""}, []string{
+			"1 volume on node node-a", "DetachesByKubernetes", "pv-1 (claim shop/data)", "not known",
+			"nothing is known to cut the access"}, []string{"nothing: the volume"}, 0},
+		"Hawser is about to attach it": {[]string{attachedOnA, "", mountedOnA, "", "status: {attached: true}",
+			"status: {attached: false}"}, []string{"0 volumes on node node-a"}, nil, 0},
 		"pods have to go first, and a fence deletes none": {append(slices.Clone(ofPod), "", oneSource),
 			[]string{"1 detached after their pods are deleted", "A fence alone deletes no pod"},
 			[]string{"or Fenced"}, 0},
 		"pods have to go first, and a fence has the taint set": {append(slices.Clone(ofPod), "",
 			strings.ReplaceAll(oneSource, "fencing:", "fencing:\n    manageOutOfServiceTaint: true")),
 			[]string{"1 detached after their pods are deleted", "OutOfServiceTaint or Fenced"}, nil, 0},
+		"the data goes with its claim": {claimEnds, []string{"1 would lose all data", "all: claim shop/data is being deleted",
+			"kubectl patch pv pv-1 "}, []string{"mounted read-write"}, 0},
 		"another machine uses it": {[]string{"    inUse: true\n", "    inUse: true\n    machine: {systemUUID: other}\n"},
 			[]string{"Stays", "another machine"}, nil, 1},
 		"the agent is silent": {[]string{"holderIdentity: node-a, leaseDurationSeconds: 40",
@@ -132,6 +155,31 @@ func TestAPlanOfAFenceShowsWhatHappensToEachVolume(t *testing.T) {
 				t.Errorf("%d volumes stay, want %d:\n%s", f.Staying(), tt.staying, &b)
 			}
 		})
+	}
+}
+
+func TestAPlanOfAFenceDoesNotTakeForAbsentWhatItMayNotRead(t *testing.T) {
+	f := world(t, append(slices.Clone(onA), "", oneSource, reclaimRetain, reclaimDelete)...)
+	for kind, tt := range map[string]struct{ want, not string }{
+		"VolumeManager":          {"Fence sources are not known", "No fence source"},
+		"Lease":                  {"Whether the agent is silent is not known", "has no Lease"},
+		"VolumeAttachmentIntent": {"Not read: intents on the node", ""},
+		"PersistentVolume":       {"Not read: PersistentVolumes", ""},
+		"PersistentVolumeClaim":  {"Not read: PersistentVolumeClaim shop/data cannot be read", ""},
+		"VolumeAttachment":       {"Not read: VolumeAttachments", ""},
+	} {
+		g := &facts.Gatherer{Reader: denied{newFakeReader(t, f), kind}, System: "hawser-system", Now: time.Now}
+		r, err := (&options{}).planFence(t.Context(), g, []string{"node-a"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		r.text(&b)
+		if text := b.String(); r.findings == 0 || !strings.Contains(text, tt.want) || !strings.Contains(text, "Not read: ") ||
+			tt.not != "" && strings.Contains(text, tt.not) {
+			t.Errorf("without the right to read %s: %d findings, want some, %q, and not %q:\n%s", kind, r.findings, tt.want,
+				tt.not, text)
+		}
 	}
 }
 

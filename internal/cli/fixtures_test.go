@@ -147,7 +147,7 @@ func (r fakeReader) Attachments(ctx context.Context) ([]facts.Attachment, error)
 	var all []facts.Attachment
 	for i := range list.Items {
 		a := facts.Attachment{Name: list.Items[i].Name, Driver: list.Items[i].Spec.Attacher,
-			Node: list.Items[i].Spec.NodeName}
+			Node: list.Items[i].Spec.NodeName, Attached: list.Items[i].Status.Attached}
 		if name := list.Items[i].Spec.Source.PersistentVolumeName; name != nil {
 			a.Volume = *name
 		}

@@ -7,13 +7,16 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/explain/facts"
 	"github.com/hawser-io/hawser/internal/relocate"
 	"github.com/hawser-io/hawser/test/apiserver"
 )
@@ -36,6 +40,8 @@ type fakeManager struct {
 	client client.WithWatch
 	// refuse is the reason with which new intents are refused; empty for none.
 	refuse string
+	// other is the PersistentVolume that the claim of new intents has now; empty for pv-1.
+	other string
 	// hold keeps deleted intents.
 	hold bool
 	// before is called before a new intent is resolved; nil for nothing.
@@ -130,6 +136,10 @@ func (m *fakeManager) grant(ctx context.Context) error {
 func (m *fakeManager) set(ctx context.Context, intent *volumesv1alpha1.VolumeAttachmentIntent, kind string,
 	status metav1.ConditionStatus, reason string) error {
 	intent.Status.ObservedGeneration = intent.Generation
+	if intent.Status.VolumeName == "" {
+		intent.Status.VolumeName = cmp.Or(m.other, "pv-1")
+		intent.Status.UniqueVolumeName = "kubernetes.io/csi/disk.example.com^handle-1"
+	}
 	meta.SetStatusCondition(&intent.Status.Conditions, metav1.Condition{Type: kind, Status: status, Reason: reason})
 	return ignoreConflict(m.client.Status().Update(ctx, intent))
 }
@@ -306,13 +316,14 @@ func TestAnIntentWhoseReplacementIsRefusedStays(t *testing.T) {
 }
 
 // The plan was made before the replacement existed. What happens until the source is deleted counts too.
-func TestAnIntentStaysIfItsTargetFailsBeforeTheDeletion(t *testing.T) {
+func TestAnIntentStaysIfItsTargetOrItsNodeFailsBeforeTheDeletion(t *testing.T) {
 	// The record of the writes goes too, because it has the time of the test.
 	const ended = `[{"op":"replace","path":"/spec/renewTime","value":"2020-01-01T00:00:00.000000Z"},
 		{"op":"replace","path":"/metadata/managedFields","value":[{}]}]`
 	for name, tt := range map[string]struct{ lease, want string }{
-		"the agent ends":   {"hawser-agent-node-b", "the agent of node node-b does not renew its Lease"},
-		"the manager ends": {"hawser-manager", "no manager renews its Lease"},
+		"the agent ends":             {"hawser-agent-node-b", "the agent of node node-b does not renew its Lease"},
+		"the agent that has it ends": {"hawser-agent-node-a", "the agent of node node-a does not renew its Lease"},
+		"the manager ends":           {"hawser-manager", "no manager renews its Lease"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config, c := apiserver.Borrow(t)
@@ -329,6 +340,64 @@ func TestAnIntentStaysIfItsTargetFailsBeforeTheDeletion(t *testing.T) {
 					exit, got, Findings, tt.want, stderr, stdout)
 			}
 		})
+	}
+}
+
+// The source was planned to be dropped while all was well. Each change happens before it is deleted.
+func TestAnIntentIsDroppedOnlyWhileItsNodeCanReleaseIt(t *testing.T) {
+	source := decodeObject(t, last(world(t).documents)).(*volumesv1alpha1.VolumeAttachmentIntent)
+	for name, tt := range map[string]struct {
+		changes []string
+		denied  string
+		accept  bool
+		want    string // why it stays; empty if it is deleted
+	}{
+		"all is well": {},
+		"the agent ends": {changes: []string{"holderIdentity: node-a, leaseDurationSeconds: 40",
+			"holderIdentity: node-a, leaseDurationSeconds: -60"}, accept: true,
+			want: "the agent of node node-a does not renew its Lease"},
+		"the Node goes": {changes: []string{"metadata: {name: node-a, labels", "metadata: {name: node-x, labels"},
+			accept: true, want: "node node-a does not exist any more"},
+		"the manager ends": {changes: []string{"holderIdentity: hawser-manager-1, leaseDurationSeconds: 15",
+			"holderIdentity: hawser-manager-1, leaseDurationSeconds: -60"}, accept: true,
+			want: "no manager renews its Lease"},
+		"the agent of another node ends": {changes: []string{"holderIdentity: node-b, leaseDurationSeconds: 40",
+			"holderIdentity: node-b, leaseDurationSeconds: -60"}},
+		"Leases may not be read":             {denied: "Lease", want: "cannot be read"},
+		"Leases may not be read, by consent": {denied: "Lease", accept: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reader := newFakeReader(t, world(t, tt.changes...))
+			c := reader.(fakeReader).Client.(client.WithWatch)
+			if tt.denied != "" {
+				reader = denied{reader, tt.denied}
+			}
+			o := &options{}
+			o.ErrOut = io.Discard
+			m := &mover{options: o, client: c, accept: tt.accept,
+				gatherer: &facts.Gatherer{Reader: reader, System: "hawser-system", Now: time.Now}}
+			err := m.delete(t.Context(), &movement{outcome: outcome{Intent: facts.Key(source)}, source: source, drop: true})
+			want := "data-on-node-a"
+			if tt.want == "" {
+				want += "*"
+			}
+			if got := intents(t, c); got != want || (err == nil) != (tt.want == "") ||
+				err != nil && !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("intents %s, error %v; want %s and %q", got, err, want, tt.want)
+			}
+		})
+	}
+}
+
+func TestAnIntentWhoseReplacementGetsAnotherVolumeStays(t *testing.T) {
+	config, c := apiserver.Borrow(t)
+	world(t).create(t, c)
+	m := &fakeManager{client: c, other: "pv-2"}
+	defer m.start(t)()
+	stdout, _, exit := run(t, config, append(moveToB, "--yes")...)
+	if got := intents(t, c); exit != Findings || got != "data-on-node-a data-on-node-b" ||
+		!strings.Contains(stdout, "the replacement has volume pv-2") {
+		t.Errorf("exit code %d, intents %s, want %d and both; stdout:\n%s", exit, got, Findings, stdout)
 	}
 }
 

@@ -222,7 +222,8 @@ func (m *mover) create(ctx context.Context, v *movement) error {
 }
 
 // delete deletes the very source that the plan was made about. Right before, it reads the replacement, because a move
-// the other way may have begun to delete it, and the node where it goes, whose agent may have ended since the plan.
+// the other way may have begun to delete it, and both nodes, whose agents may have ended since the plan. That of the
+// source comes last: once that intent is deleted, its policy may force the detach from a machine that still writes.
 func (m *mover) delete(ctx context.Context, v *movement) error {
 	if !v.drop {
 		replacement := &volumesv1alpha1.VolumeAttachmentIntent{}
@@ -234,8 +235,11 @@ func (m *mover) delete(ctx context.Context, v *movement) error {
 			return fmt.Errorf("intent %s is being deleted, so intent %s was not deleted", v.Replacement, v.Intent)
 		}
 		if err := m.arrives(ctx, replacement); err != nil {
-			return fmt.Errorf("%w; intent %s was not deleted, and the same command goes on from here", err, v.Intent)
+			return notDeleted(v, err)
 		}
+	}
+	if err := m.acts(ctx, v.source.Spec.NodeName, explain.CannotRelease); err != nil {
+		return notDeleted(v, err)
 	}
 	err := m.client.Delete(ctx, v.source.DeepCopy(), client.Preconditions{UID: &v.source.UID})
 	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
@@ -245,17 +249,33 @@ func (m *mover) delete(ctx context.Context, v *movement) error {
 	return nil
 }
 
-// arrives checks that the volume of an intent can arrive on its node, as far as that can be read.
+// notDeleted is why a source was not deleted.
+func notDeleted(v *movement, why error) error {
+	return fmt.Errorf("%w; intent %s was not deleted, and the same command goes on from here", why, v.Intent)
+}
+
+// arrives checks that the volume of an intent can arrive on its node.
 func (m *mover) arrives(ctx context.Context, intent *volumesv1alpha1.VolumeAttachmentIntent) error {
-	f, err := m.gatherer.Target(ctx, intent.Spec.NodeName)
+	driver, _ := volume.Split(intent.Status.UniqueVolumeName)
+	return m.acts(ctx, intent.Spec.NodeName, func(f *facts.Facts, node string) string {
+		return explain.CannotArrive(f, node, driver)
+	})
+}
+
+// acts checks that a manager acts, and that nothing keeps a node from what it has to do. What cannot be read has to be
+// accepted.
+func (m *mover) acts(ctx context.Context, node string, cannot func(f *facts.Facts, node string) string) error {
+	f, err := m.gatherer.NodeNow(ctx, node)
 	if err != nil {
-		return fmt.Errorf("reading node %s: %w", intent.Spec.NodeName, err)
+		return fmt.Errorf("reading node %s: %w", node, err)
 	}
 	if explain.ManagerSilent(f) {
 		return errors.New("no manager renews its Lease")
 	}
-	driver, _ := volume.Split(intent.Status.UniqueVolumeName)
-	if why := explain.CannotArrive(f, intent.Spec.NodeName, driver); why != "" {
+	if why := cannot(f, node); why != "" {
+		return errors.New(why)
+	}
+	if why := relocate.Unread(f, node); why != "" && !m.accept {
 		return errors.New(why)
 	}
 	return nil

@@ -6,16 +6,20 @@ SPDX-License-Identifier: Apache-2.0
 package cli
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/explain/facts"
 	"github.com/hawser-io/hawser/internal/relocate"
@@ -72,6 +76,12 @@ func lineFailing(operation string) string {
 		"error: {operation: " + operation + ", message: out of luck}}]\n"
 }
 
+// pinnedTo is a change of the fixture: the intent keeps to a claim.
+func pinnedTo(uid string) []string {
+	return []string{"  observedGeneration: 1\n  volumeName: pv-1\n",
+		"  observedGeneration: 1\n  claimUID: " + uid + "\n  volumeName: pv-1\n"}
+}
+
 func otherAttachment(node, pv string) string {
 	return fmt.Sprintf(`
 apiVersion: storage.k8s.io/v1
@@ -89,6 +99,9 @@ var planCases = map[string]struct {
 	want    string
 }{
 	"nothing is in the way": {nil, "", "", ""},
+	"the claim is the same": {pinnedTo("claim-uid"), "", "", ""},
+	"the claim was created again": {pinnedTo("first-uid"), relocate.Refused, "claim shop/data",
+		"gets the volume of the new claim, and pv-1"},
 	"a pod uses the claim":  {[]string{"", fmt.Sprintf(podOnA, byClaim, "Running")}, relocate.Hangs, "pods", "shop/web"},
 	"a pod uses the intent": {[]string{"", fmt.Sprintf(podOnA, byIntent, "Running")}, relocate.Hangs, "pods", "shop/web"},
 	"a pod that has ended":  {[]string{"", fmt.Sprintf(podOnA, byClaim, "Succeeded")}, "", "", ""},
@@ -161,38 +174,110 @@ func checkPlanned(t *testing.T, p *relocate.Plan, verdict relocate.Verdict, abou
 	t.Errorf("the plan finds %+v, want %s about %s: %s", checks, verdict, about, want)
 }
 
+// planMove plans the move of claim shop/data to node-b.
+func planMove(t *testing.T, reader facts.Reader) *relocate.Plan {
+	t.Helper()
+	g := &facts.Gatherer{Reader: reader, System: "hawser-system", Now: time.Now}
+	r, err := g.Move(t.Context(), facts.Ref{Kind: facts.KindClaim, Namespace: "shop", Name: "data"}, "node-b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := relocate.Move(r, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
 func TestAPlanOfAMoveFindsWhatIsInTheWay(t *testing.T) {
 	for name, tt := range planCases {
 		t.Run(name, func(t *testing.T) {
-			g := &facts.Gatherer{Reader: newFakeReader(t, world(t, tt.changes...)), System: "hawser-system", Now: time.Now}
-			r, err := g.Move(t.Context(), facts.Ref{Kind: facts.KindClaim, Namespace: "shop", Name: "data"}, "node-b")
-			if err != nil {
-				t.Fatal(err)
-			}
-			p, err := relocate.Move(r, "", "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := planMove(t, newFakeReader(t, world(t, tt.changes...)))
 			checkPlan(t, p, tt.verdict, tt.about, tt.want)
 		})
 	}
 }
 
-// lockless is an API server on which the user may not read ConfigMaps.
-type lockless struct{ facts.Reader }
+// denied is an API server on which the user may not read a kind.
+type denied struct {
+	facts.Reader
+	kind string
+}
 
-func (r lockless) Get(ctx context.Context, at client.ObjectKey, into client.Object, options ...client.GetOption) error {
-	if _, ok := into.(*corev1.ConfigMap); ok {
-		return apierrors.NewForbidden(corev1.Resource("configmaps"), at.Name, nil)
+func (r denied) error(of any) error {
+	_, kind, _ := strings.Cut(strings.TrimSuffix(fmt.Sprintf("%T", of), "List"), ".")
+	if kind != r.kind {
+		return nil
+	}
+	return apierrors.NewForbidden(schema.GroupResource{Resource: kind}, "", nil)
+}
+
+func (r denied) Get(ctx context.Context, at client.ObjectKey, into client.Object, options ...client.GetOption) error {
+	if err := r.error(into); err != nil {
+		return err
 	}
 	return r.Reader.Get(ctx, at, into, options...)
+}
+
+func (r denied) List(ctx context.Context, into client.ObjectList, options ...client.ListOption) error {
+	if err := r.error(into); err != nil {
+		return err
+	}
+	return r.Reader.List(ctx, into, options...)
+}
+
+func (r denied) Attachments(ctx context.Context) ([]facts.Attachment, error) {
+	if err := r.error(&storagev1.VolumeAttachment{}); err != nil {
+		return nil, err
+	}
+	return r.Reader.Attachments(ctx)
+}
+
+// What may not be read might be in the way.
+func TestAPlanOfAMoveDoesNotCallWellWhatItMayNotRead(t *testing.T) {
+	for kind, about := range map[string][]string{
+		"Lease":           {"manager", "node node-b", "release by node node-a"},
+		"NodeVolumeState": {"node node-b", "release by node node-a"},
+		"Node":            {"node node-b", "release by node node-a"},
+	} {
+		p := planMove(t, denied{newFakeReader(t, world(t)), kind})
+		for _, about := range about {
+			checkPlanned(t, p, relocate.Unknown, about, "cannot be read")
+		}
+	}
+}
+
+// The right may end after the plan was made.
+func TestAnIntentIsDeletedOnlyIfWhatItsVolumeGoesToCanBeRead(t *testing.T) {
+	intent := &volumesv1alpha1.VolumeAttachmentIntent{Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{NodeName: "node-b"}}
+	for kind, refused := range map[string]bool{"": false, "Lease": true, "NodeVolumeState": true} {
+		m := &mover{gatherer: &facts.Gatherer{Reader: denied{newFakeReader(t, world(t)), kind}, System: "hawser-system",
+			Now: time.Now}}
+		for _, m.accept = range []bool{false, true} {
+			if err := m.arrives(t.Context(), intent); (err != nil) != (refused && !m.accept) {
+				t.Errorf("without the right to read %q, accepted: %t: error %v", kind, m.accept, err)
+			}
+		}
+	}
+}
+
+func TestAPlanOfADrainDoesNotCallFreeWhatItMayNotRead(t *testing.T) {
+	f := world(t, append(slices.Clone(onA), claimEnds[2:]...)...)
+	for _, kind := range []string{"VolumeAttachmentIntent", "PersistentVolume", "PersistentVolumeClaim", "Lease"} {
+		text, findings := drainPlan(t, denied{newFakeReader(t, f), kind})
+		for _, want := range []string{"of 1 it is not known", "Unknown", "cannot be read"} {
+			if findings != 1 || !strings.Contains(text, want) {
+				t.Errorf("without the right to read %s: %d findings, want 1; the plan has no %q:\n%s", kind, findings, want, text)
+			}
+		}
+	}
 }
 
 func TestAPlanWithoutTheRightToReadTheLocksDoesNotCallTheVolumeFree(t *testing.T) {
 	reader := newFakeReader(t, world(t, "{persistentVolumeName: pv-1}", "{persistentVolumeName: pv-2}"))
 	for r, want := range map[facts.Reader]relocate.Check{
-		reader:           {Verdict: relocate.OK, Text: "no node holds the volume"},
-		lockless{reader}: {Verdict: relocate.Unknown, Text: "the lock of the volume cannot be read"},
+		reader:                      {Verdict: relocate.OK, Text: "no node holds the volume"},
+		denied{reader, "ConfigMap"}: {Verdict: relocate.Unknown, Text: "the lock of the volume cannot be read"},
 	} {
 		g := &facts.Gatherer{Reader: r, System: "hawser-system", Now: time.Now}
 		found, err := g.Move(t.Context(), facts.Ref{Kind: facts.KindClaim, Namespace: "shop", Name: "data"}, "node-b")
@@ -213,31 +298,104 @@ func TestAPlanOfADrainFindsTheSame(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			g := &facts.Gatherer{Reader: newFakeReader(t, world(t, tt.changes...)), System: "hawser-system", Now: time.Now}
-			r, err := g.Drain(t.Context(), "node-a", "node-b")
-			if err != nil {
-				t.Fatal(err)
-			}
-			p, err := relocate.Drain(r, false)
-			if err != nil {
-				t.Fatal(err)
-			}
-			checkPlan(t, p, tt.verdict, tt.about, tt.want)
+			checkPlan(t, drainOf(t, "node-b", false, tt.changes...), tt.verdict, tt.about, tt.want)
 		})
 	}
 }
 
-func TestADrainWithoutATargetLeavesIntentsUnlessToldToDeleteThem(t *testing.T) {
-	g := &facts.Gatherer{Reader: newFakeReader(t, world(t)), System: "hawser-system", Now: time.Now}
-	r, err := g.Drain(t.Context(), "node-a", "")
+// drainOf is the plan of a drain of node-a, in a situation.
+func drainOf(t *testing.T, to string, drop bool, changes ...string) *relocate.Plan {
+	t.Helper()
+	g := &facts.Gatherer{Reader: newFakeReader(t, world(t, changes...)), System: "hawser-system", Now: time.Now}
+	r, err := g.Drain(t.Context(), "node-a", to)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, drop := range []bool{false, true} {
-		p, err := relocate.Drain(r, drop)
-		if err != nil {
-			t.Fatal(err)
+	p, err := relocate.Drain(r, drop)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// claimGone is a change of the fixture: the claim does not exist.
+var claimGone = []string{"{namespace: shop, name: data, uid: claim-uid",
+	"{namespace: shop, name: other, uid: claim-uid"}
+
+func TestADrainMovesNoIntentWhoseClaimIsGone(t *testing.T) {
+	checkPlanned(t, drainOf(t, "node-b", false, claimGone...), relocate.Refused, "claim shop/data",
+		"no replacement gets volume pv-1")
+}
+
+// claimEnds are changes of the fixture: the claim is being deleted, and the data goes with it.
+var claimEnds = []string{"name: data, uid: claim-uid, ", "name: data, uid: claim-uid, finalizers: " +
+	"[volumes.hawser.io/intents], deletionTimestamp: \"2026-01-01T00:00:00Z\", ", reclaimRetain, reclaimDelete}
+
+const (
+	reclaimRetain = "  csi: {driver: disk.example.com, volumeHandle: handle-1}\n"
+	reclaimDelete = reclaimRetain + "  persistentVolumeReclaimPolicy: Delete\n"
+)
+
+func TestADrainDeletesNoIntentWithWhichTheDataGoes(t *testing.T) {
+	gone := append(slices.Clone(claimGone), reclaimRetain, reclaimDelete)
+	for name, tt := range map[string]struct {
+		to      string
+		changes []string
+		verdict relocate.Verdict
+		about   string
+		want    string
+	}{
+		"its claim is being deleted":        {"", claimEnds, relocate.Refused, "data", "claim shop/data is being"},
+		"its claim is gone":                 {"", gone, relocate.Refused, "data", "claim shop/data is gone"},
+		"the data is retained":              {"", claimEnds[:2], "", "", ""},
+		"the claim stays":                   {"", claimEnds[2:], "", "", ""},
+		"the manager refuses a replacement": {"node-b", claimEnds, relocate.Hangs, "claim shop/data", "being deleted"},
+		"the intent is being deleted without a replacement": {"", append(slices.Clone(claimEnds), intentEnds...),
+			relocate.Refused, "data", "claim shop/data is being"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := drainOf(t, tt.to, true, tt.changes...)
+			checkPlan(t, p, tt.verdict, tt.about, tt.want)
+			if tt.about != "data" {
+				return
+			}
+			if run := checksOf(p)[len(p.Checks)].Run; len(run) != 1 || !strings.HasPrefix(run[0], "kubectl patch pv pv-1 ") {
+				t.Errorf("the way to keep the data is %q, want a patch of pv-1", run)
+			}
+		})
+	}
+}
+
+// intentEnds is a change of the fixture: the intent is being deleted.
+var intentEnds = []string{"  uid: data-on-node-a-uid\n",
+	"  uid: data-on-node-a-uid\n  deletionTimestamp: \"2026-01-01T00:00:00Z\"\n"}
+
+// drainPlan is the report of plan drain node-a, and its findings.
+func drainPlan(t *testing.T, reader facts.Reader) (string, int) {
+	t.Helper()
+	g := &facts.Gatherer{Reader: reader, System: "hawser-system", Now: time.Now}
+	r, err := (&options{}).planDrain(t.Context(), g, []string{"node-a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	r.text(&b)
+	return b.String(), r.findings
+}
+
+func TestAPlanOfADrainShowsWhichDataIsLost(t *testing.T) {
+	text, findings := drainPlan(t, newFakeReader(t, world(t, append(slices.Clone(onA), claimEnds...)...)))
+	for _, want := range []string{"1 would lose all data", "LosesData", "claim shop/data is being deleted",
+		"kubectl patch pv pv-1 ", "kubectl delete vai data-on-node-a"} {
+		if findings != 1 || !strings.Contains(text, want) {
+			t.Errorf("%d findings, want 1; the plan has no %q:\n%s", findings, want, text)
 		}
+	}
+}
+
+func TestADrainWithoutATargetLeavesIntentsUnlessToldToDeleteThem(t *testing.T) {
+	for _, drop := range []bool{false, true} {
+		p := drainOf(t, "", drop)
 		if movable := p.Intents[0].Movable(); movable != drop || p.Intents[0].Replacement != "" {
 			t.Errorf("with --delete-intents=%t intent %s leaves: %t, replacement %q; want %t and none", drop,
 				p.Intents[0].Intent, movable, p.Intents[0].Replacement, drop)

@@ -87,6 +87,9 @@ func preflightText(r *preflight.Report, colored, wide bool) string {
 			spec)
 	}
 	w.printf("\nNext: %s\n", r.Next)
+	if r.NextRemark != "" {
+		w.printf("      %s\n", r.NextRemark)
+	}
 	return w.String()
 }
 

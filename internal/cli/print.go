@@ -147,6 +147,9 @@ func (w *writer) wayOut(f explain.Finding) {
 		if i > 0 {
 			name = ""
 		}
+		if remark := f.Remarks[command]; remark != "" {
+			command = remark + ":\n" + command
+		}
 		w.line(name, command)
 	}
 	w.line("more", f.URL)

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/explain"
 	"github.com/hawser-io/hawser/internal/explain/facts"
 	"github.com/hawser-io/hawser/internal/explain/history"
@@ -100,7 +101,8 @@ func newTop(o *options) *cobra.Command {
 			if err != nil {
 				return nil, err
 			}
-			uses := survey.Top(states, g.PersistentOf(ctx, states))
+			volumes, _ := g.PersistentOf(ctx, states) // without it only the names of claims are missing
+			uses := survey.Top(states, volumes)
 			r := listed("VolumeUses", uses, 0, func(w io.Writer) { o.writeUses(w, uses) })
 			for i := range uses {
 				r.volume(uses[i].PersistentVolume)
@@ -168,7 +170,8 @@ func newOrphans(o *options) *cobra.Command {
 			if err != nil {
 				return nil, err
 			}
-			orphans := survey.Orphans(states, g.PersistentOf(ctx, states))
+			volumes, _ := g.PersistentOf(ctx, states) // without it only the names of claims are missing
+			orphans := survey.Orphans(states, volumes)
 			r := listed("Orphans", orphans, len(orphans), func(w io.Writer) { writeOrphans(w, orphans) })
 			for _, orphan := range orphans {
 				r.names = append(r.names, facts.Ref{Kind: facts.KindNode, Name: orphan.Node})
@@ -243,7 +246,7 @@ func newPlan(o *options) *cobra.Command {
 			return cmd.Help()
 		}}
 	drain := &cobra.Command{
-		Use: "drain NODE", Short: "Show which volumes would leave a node, and which would hang", Args: cobra.ExactArgs(1),
+		Use: "drain NODE", Short: "Show which volumes would leave a node, hang, or lose their data", Args: cobra.ExactArgs(1),
 		ValidArgsFunction: o.completeName(facts.KindNode), RunE: o.command(o.planDrain),
 	}
 	o.watchable(drain)
@@ -260,12 +263,21 @@ func (o *options) planDrain(ctx context.Context, g *facts.Gatherer, args []strin
 	if !n.State.Found {
 		return nil, n.Missing()
 	}
-	ground := survey.Ground{State: n.State.Value, Intents: f.NodeIntents.Items, Blocked: explain.CannotRelease(f, n.Name)}
-	if ground.Nodes, ground.Volumes, err = g.Others(ctx, n.State.Value); err != nil {
+	ground := survey.Ground{State: n.State.Value, Intents: f.NodeIntents.Items, Blocked: explain.CannotRelease(f, n.Name),
+		Unread: cmp.Or(n.Node.Unread(), n.Lease.Unread())}
+	if f.NodeIntents.Err != nil {
+		ground.Unread = "the intents on the node cannot be read: " + f.NodeIntents.Err.Error()
+	}
+	if ground.Nodes, err = g.Others(ctx); err != nil {
 		return nil, err
 	}
+	ground.Volumes, ground.VolumesUnread = g.PersistentOf(ctx, []volumesv1alpha1.NodeVolumeState{*n.State.Value})
+	ground.Endings = g.Endings(ctx, ground.Volumes)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	d := survey.PlanDrain(ground)
-	r := listed("DrainPlan", []survey.Drain{d}, d.Hanging(), func(w io.Writer) { o.writeDrainPlan(w, &d) })
+	r := listed("DrainPlan", []survey.Drain{d}, d.Findings(), func(w io.Writer) { o.writeDrainPlan(w, &d) })
 	for _, v := range d.Volumes {
 		r.volume(v.PersistentVolume)
 	}
@@ -273,7 +285,14 @@ func (o *options) planDrain(ctx context.Context, g *facts.Gatherer, args []strin
 }
 
 func (o *options) writeDrainPlan(w io.Writer, d *survey.Drain) {
-	_, _ = fmt.Fprintf(w, "%d volumes on node %s, %d would hang.\n", len(d.Volumes), d.Node, d.Hanging())
+	more := ""
+	if n := d.Count(survey.LosesData); n > 0 {
+		more = fmt.Sprintf(", %d would lose all data", n)
+	}
+	if n := d.Count(survey.Unknown); n > 0 {
+		more += fmt.Sprintf(", of %d it is not known", n)
+	}
+	_, _ = fmt.Fprintf(w, "%d volumes on node %s, %d would hang%s.\n", len(d.Volumes), d.Node, d.Count(survey.Hangs), more)
 	for _, v := range d.Volumes {
 		name := shortName(v.PersistentVolume, v.Volume)
 		if o.wide() && name != v.Volume {

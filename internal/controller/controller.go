@@ -91,6 +91,9 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	observations := nodestate.NewOfStatus(mgr.GetClient(), mgr.GetAPIReader(), work)
 	tracker := liveness.NewTracker(o.Clock)
 	writer.IsCurrent = tracker.IsCurrent
+	if err := tracker.WatchDepartures(ctx, mgr.GetCache()); err != nil {
+		return err
+	}
 	if o.Leases == nil {
 		var err error
 		o.Leases, err = client.NewWithWatch(mgr.GetConfig(), client.Options{

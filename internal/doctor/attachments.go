@@ -7,6 +7,7 @@ package doctor
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -138,7 +139,8 @@ func terminatingAttachments(x *examination) {
 		a := x.attachment(va)
 		f := a.about(Risk, catalog.DetachPending)
 		f.since = va.DeletionTimestamp.Time
-		f.detail += "; finalizers " + strings.Join(finalizers, ", ")
+		f.detail += "; finalizers " + strings.Join(va.Finalizers, ", ")
+		maps.Copy(f.places, explain.AttacherFinalizer(va))
 		switch why := x.noAttacher(va.Spec.Attacher); {
 		case why != "" && slices.ContainsFunc(finalizers, func(f string) bool {
 			return strings.HasPrefix(f, facts.AttacherFinalizer)

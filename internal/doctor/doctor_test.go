@@ -173,6 +173,18 @@ func TestCommandsOfFindingsArePossible(t *testing.T) {
 		}
 	}
 	w = newWorld()
+	w.withHawser()
+	noPod(w)
+	w.addIntent("i", "node-a", "data", "pv-1")
+	w.attachment.Annotations = map[string]string{volumesv1alpha1.HoldAnnotation: "x"}
+	w.Nodes.Items = w.Nodes.Items[1:]
+	for _, f := range Examine(w.Cluster, noon).Findings {
+		if f.Reason == catalog.AttachmentNodeGone && (len(f.Run) == 0 || !strings.Contains(f.Run[0], "get vai") ||
+			strings.Contains(strings.Join(f.Run, "\n"), "delete volumeattachment")) {
+			t.Errorf("commands %q for an attachment that Hawser holds, want the intents first, and no deletion", f.Run)
+		}
+	}
+	w = newWorld()
 	full(w)
 	if run := Examine(w.Cluster, noon).Findings[0].Run; len(run) != 1 || strings.Contains(run[0], "vai") {
 		t.Errorf("commands %q without Hawser, want the CSINode alone, and no intents", run)
@@ -181,9 +193,10 @@ func TestCommandsOfFindingsArePossible(t *testing.T) {
 	noPod(w)
 	deleted(w.attachment, time.Hour)
 	w.driver.Spec.AttachRequired = ptr.To(false)
+	w.attachment.Finalizers = append([]string{volumesv1alpha1.ForcedAwayFinalizer}, w.attachment.Finalizers...)
 	f := Examine(w.Cluster, noon).Findings[0]
-	if len(f.Run) != 2 || !strings.Contains(f.Run[1], "finalizers") {
-		t.Errorf("commands %q, want one that removes the finalizer of an attachment that is being deleted", f.Run)
+	if len(f.Run) != 2 || !strings.Contains(f.Run[1], `"remove","path":"/metadata/finalizers/1"`) {
+		t.Errorf("commands %q, want one that removes the finalizer of the attacher alone, which is the second", f.Run)
 	}
 }
 

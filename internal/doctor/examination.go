@@ -93,11 +93,13 @@ func (x *examination) find(a about) *Finding {
 		states[catalog.Installation] = catalog.Gone
 	}
 	e := catalog.OfReason(a.reason).For(states)
+	run, remarks := catalog.Separate(slices.DeleteFunc(e.Commands(places), func(command string) bool {
+		return !x.c.Installed && catalog.OfHawser(command)
+	}))
 	f := Finding{Severity: a.severity, Claim: a.claim, Count: 1, namespaces: map[string]bool{},
 		group: cmp.Or(a.group, a.object.String()),
 		Finding: explain.Finding{Code: e.Code, Reason: a.reason, Level: catalog.Problem, Says: e.Says, Detail: a.detail,
-			Object: a.object, Acts: e.Acts, Way: e.Way, Run: e.Commands(places), URL: e.URL()}}
-	f.Run = slices.DeleteFunc(f.Run, func(command string) bool { return !x.c.Installed && catalog.OfHawser(command) })
+			Object: a.object, Acts: e.Acts, Way: e.Way, Run: run, Remarks: remarks, URL: e.URL()}}
 	if !a.since.IsZero() {
 		since := a.since.UTC()
 		f.Since = &since

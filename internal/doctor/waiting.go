@@ -7,6 +7,7 @@ package doctor
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -261,8 +262,12 @@ func (x *examination) holders(f *Finding, v *facts.Volume) {
 		names = append(names, fmt.Sprintf("pod %s on node %s", pod.Name, pod.Spec.NodeName))
 	}
 	end := catalog.Entry{Run: []string{catalog.EndPods}}
-	for _, command := range end.Commands(map[string]string{"pods": explain.PodsToEnd(pods), "namespace": key.Namespace}) {
-		f.Run = slices.Concat([]string{command}, f.Run)
+	run, remarks := catalog.Separate(
+		end.Commands(map[string]string{"pods": explain.PodsToEnd(pods), "namespace": key.Namespace}))
+	if len(run) > 0 {
+		f.Run = slices.Concat(run, f.Run)
+		maps.Copy(remarks, f.Remarks)
+		f.Remarks = remarks
 	}
 	for _, intent := range x.intentsOfClaim[key] {
 		if node := intent.Spec.NodeName; node != v.Node &&

@@ -85,7 +85,11 @@ func (g Ground) Missing(sources []string) string {
 		}
 	}
 	if g.Node == nil {
-		return text
+		if g.Unseen() == "" {
+			return text
+		}
+		return text + ". If the machine runs, restart its kubelet, so that the Node and its agent come back and release " +
+			"the volumes. If it is off for good, declare them released"
 	}
 	text += ". If the machine is off, set the taint node.kubernetes.io/out-of-service"
 	if len(sources) == 0 {

@@ -9,6 +9,7 @@ SPDX-License-Identifier: Apache-2.0
 package evidence
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -49,8 +50,12 @@ type Assertion struct {
 // Assertions about the machine, in the order in which the manager relies on them.
 func (g Ground) Assertions() []Assertion {
 	if g.Node == nil {
-		a := Assertion{Type: volumesv1alpha1.EvidenceNodeGone, Text: fmt.Sprintf("node %s does not exist", g.State.Name)}
-		if g.Silence < decision.GoneAfter {
+		a := Assertion{Type: volumesv1alpha1.EvidenceNodeGone, Text: fmt.Sprintf("node %s does not exist", g.State.Name),
+			Void: g.Unseen()}
+		if record := g.State.Status.Node.Absence; record != nil {
+			a.Since = &record.Observed
+		}
+		if a.Void == "" && g.Silence < decision.GoneAfter {
 			a.Void = fmt.Sprintf("its agent has not been silent for %s yet", decision.GoneAfter)
 		}
 		return []Assertion{a}
@@ -59,8 +64,8 @@ func (g Ground) Assertions() []Assertion {
 	if taint := handshake.DeclaredOff(g.Node); taint != nil {
 		a := Assertion{Type: volumesv1alpha1.EvidenceOutOfServiceTaint, Since: taint.TimeAdded,
 			Text: "the Node carries the taint " + corev1.TaintNodeOutOfService}
-		a.Void = void(handshake.TaintAssertion(g.State.Status.Node.OutOfService, taint,
-			handshake.LastHeard(g.State, g.Renewal)))
+		a.Void = cmp.Or(void(handshake.TaintAssertion(g.State.Status.Node.OutOfService, taint,
+			handshake.LastHeard(g.State, g.Renewal))), g.unreported())
 		all = append(all, a)
 	}
 	for i := range g.State.Status.Node.Fences {
@@ -73,6 +78,21 @@ func (g Ground) Assertions() []Assertion {
 		all = append(all, a)
 	}
 	return all
+}
+
+// Unseen is why the absence of the Node shows nothing of its machine; empty if it does, or if the Node is there.
+func (g Ground) Unseen() string {
+	if g.Node != nil {
+		return ""
+	}
+	switch said := handshake.AbsenceAssertion(g.State, g.Renewal); {
+	case said.Contradicted:
+		return "since the Node was deleted its agent has reported, or the API server was restored, so the machine may run on"
+	case !said.Recorded:
+		return "no manager saw that the machine was out of reach when the Node was deleted, and Kubernetes ends the agent " +
+			"of a deleted Node"
+	}
+	return ""
 }
 
 // FenceName names the object of a fence, and its source.
@@ -99,10 +119,19 @@ func (g Ground) Unrecognized() string {
 	switch {
 	case g.Node == nil:
 		return "the Node does not exist, so it is not known what machine a fence is about"
-	case machine.Registered(g.Node, g.State) == machine.Other:
-		return "another machine has registered the Node than the one whose agent reported"
 	case machine.Registered(g.Node, g.State) == machine.Undecidable:
 		return "the machine cannot be recognized: the Node and the agent's report have no system UUID or machine ID in common"
+	}
+	return g.unreported()
+}
+
+// unreported is why nothing that is asserted of the Node is about what the agent has reported; empty if it is.
+func (g Ground) unreported() string {
+	switch {
+	case machine.Registered(g.Node, g.State) == machine.Other:
+		return "another machine has registered the Node than the one whose agent reported"
+	case machine.ReportedByAnother(g.Node, g.State):
+		return "the machine has booted since its agent reported, and its kubelet may have mounted volumes"
 	}
 	return ""
 }

@@ -53,10 +53,15 @@ func tainted(renewal string) func(*Ground) {
 	}
 }
 
-// gone for that long, as is its agent.
-func gone(silence time.Duration) func(*Ground) {
-	return func(g *Ground) { g.Node, g.Silence = nil, silence }
+// gone for that long, as is its agent, whose Lease was last renewed so when a manager saw the Node go.
+func gone(silence time.Duration, renewal string) func(*Ground) {
+	return func(g *Ground) {
+		g.Node, g.Silence = nil, silence
+		g.State.Status.Node.Absence = &volumesv1alpha1.AbsenceObservation{LastRenewal: renewal}
+	}
 }
+
+func unseen(g *Ground) { g.State.Status.Node.Absence = nil }
 
 func managedBy(spec volumesv1alpha1.VolumeManagerSpec) func(*Ground) {
 	return func(g *Ground) { g.Manager = &spec }
@@ -71,6 +76,8 @@ func usedByAnotherMachine(g *Ground) {
 func registers(systemUUID string) func(*Ground) {
 	return func(g *Ground) { g.Node.Status.NodeInfo.SystemUUID = systemUUID }
 }
+
+func bootsAgain(g *Ground) { g.State.Status.BootID, g.Node.Status.NodeInfo.BootID = "1", "2" }
 
 func TestTheConditionNamesTheEvidenceOrWhatIsMissing(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -96,11 +103,22 @@ func TestTheConditionNamesTheEvidenceOrWhatIsMissing(t *testing.T) {
 			[]string{"out-of-service"}},
 		"a taint that the agent contradicted": {dead(tainted("0")), nil, metav1.ConditionFalse,
 			volumesv1alpha1.ReasonEvidenceMissing, []string{"carries the taint", "the agent has reported since"}},
-		"the Node is gone": {dead(fenced("1"), gone(5*time.Minute)), nil, metav1.ConditionTrue,
+		"a taint of another machine": {dead(tainted("1"), registers(otherUUID)), nil, metav1.ConditionFalse,
+			volumesv1alpha1.ReasonEvidenceMissing, []string{"carries the taint", "another machine has registered the Node"}},
+		"a taint, and the machine has booted since": {dead(tainted("1"), bootsAgain), nil, metav1.ConditionFalse,
+			volumesv1alpha1.ReasonEvidenceMissing, []string{"carries the taint", "has booted since its agent reported"}},
+		"a fence, and the machine has booted since": {dead(fenced("1"), bootsAgain), []string{"bmc"}, metav1.ConditionFalse,
+			volumesv1alpha1.ReasonEvidenceMissing, []string{"hosts/h", "has booted since its agent reported"}},
+		"the Node is gone": {dead(fenced("1"), gone(5*time.Minute, "1")), nil, metav1.ConditionTrue,
 			volumesv1alpha1.ReasonEvidenceGiven, []string{"does not exist"}},
-		"the Node is gone, and its agent was heard just now": {dead(fenced("1"), gone(5*time.Minute-1)), nil,
+		"the Node is gone, and its agent was heard just now": {dead(fenced("1"), gone(5*time.Minute-1, "1")), nil,
 			metav1.ConditionFalse, volumesv1alpha1.ReasonEvidenceMissing,
 			[]string{"does not exist, but is no evidence: its agent has not been silent for 5m0s yet"}},
+		"the Node is gone, and no manager saw it go": {dead(gone(time.Hour, "1"), unseen), nil, metav1.ConditionFalse,
+			volumesv1alpha1.ReasonEvidenceMissing, []string{"does not exist, but is no evidence: no manager saw",
+				"restart its kubelet", "declare them released"}},
+		"the Node is gone, and its agent was heard since": {dead(gone(time.Hour, "0")), nil, metav1.ConditionFalse,
+			volumesv1alpha1.ReasonEvidenceMissing, []string{"the machine may run on", "restart its kubelet"}},
 		"another machine uses the volume": {dead(tainted("1"), usedByAnotherMachine), nil, metav1.ConditionFalse,
 			volumesv1alpha1.ReasonAnotherMachine, []string{"uses v", "declaration"}},
 	} {
@@ -142,7 +160,7 @@ func intent(name string, change func(*volumesv1alpha1.VolumeAttachmentIntent)) v
 func TestTheOutlookOfAVolumeIsWhatTheManagerWouldDo(t *testing.T) {
 	nothing := func(*volumesv1alpha1.VolumeAttachmentIntent) {}
 	leaves := func(i *volumesv1alpha1.VolumeAttachmentIntent) {
-		i.DeletionTimestamp = &metav1.Time{}
+		i.DeletionTimestamp, i.Finalizers = &metav1.Time{}, []string{volumesv1alpha1.ReleaseFinalizer}
 		i.Spec.DetachPolicy = &volumesv1alpha1.DetachPolicy{ForceAfter: metav1.Duration{Duration: time.Hour}}
 	}
 	detaching := func(g *Ground) {
@@ -170,6 +188,10 @@ func TestTheOutlookOfAVolumeIsWhatTheManagerWouldDo(t *testing.T) {
 			})}, Detaches, "its pods have to be deleted first"},
 		"an intent with a policy is being deleted": {dead(), []volumesv1alpha1.VolumeAttachmentIntent{intent("i", leaves)},
 			Detaches, "after 1h0m0s"},
+		"the Node was seen to go out of reach": {dead(gone(time.Hour, "1")), nil, Detaches, "no intent wants it"},
+		"no manager saw the Node go":           {dead(gone(time.Hour, "1"), unseen), nil, Stays, "no manager saw"},
+		"no manager saw the Node go, and a policy forces": {dead(gone(time.Hour, "1"), unseen),
+			[]volumesv1alpha1.VolumeAttachmentIntent{intent("i", leaves)}, Detaches, "after 1h0m0s"},
 		"another machine uses it": {dead(usedByAnotherMachine), nil, Stays, "another machine"},
 		"the machine goes on under another name": {dead(func(g *Ground) {
 			g.State.Status.Conditions = append(g.State.Status.Conditions, metav1.Condition{Reason: "NodeRenamed",
@@ -195,6 +217,66 @@ func TestTheOutlookOfAVolumeIsWhatTheManagerWouldDo(t *testing.T) {
 	}
 }
 
+// forcing has time alone force the detach after so long.
+func forcing(after time.Duration) func(*volumesv1alpha1.VolumeAttachmentIntent) {
+	return func(i *volumesv1alpha1.VolumeAttachmentIntent) {
+		i.Spec.DetachPolicy = &volumesv1alpha1.DetachPolicy{ForceAfter: metav1.Duration{Duration: after}}
+	}
+}
+
+func TestTheOutlookHasWhatTimeForcesOnceAllIntentsAreDeleted(t *testing.T) {
+	type changes []func(*volumesv1alpha1.VolumeAttachmentIntent)
+	leaving := func(i *volumesv1alpha1.VolumeAttachmentIntent) {
+		i.DeletionTimestamp, i.Finalizers = &metav1.Time{}, []string{volumesv1alpha1.ReleaseFinalizer}
+	}
+	unfinalized := func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Finalizers = []string{"example.com/other"} }
+	onlyAttaches := func(i *volumesv1alpha1.VolumeAttachmentIntent) {
+		i.Spec.DesiredState = volumesv1alpha1.DesiredAttached
+	}
+	ofPod := func(i *volumesv1alpha1.VolumeAttachmentIntent) {
+		i.Labels = map[string]string{volumesv1alpha1.PodUIDLabel: "1"}
+		i.Spec.Publisher, i.Spec.DesiredState = volumesv1alpha1.PublisherKubelet, volumesv1alpha1.DesiredAttached
+	}
+	for name, c := range map[string]struct {
+		intents []changes
+		after   time.Duration // zero if time forces nothing
+		why     string
+	}{
+		"one with a policy": {[]changes{{forcing(time.Hour)}}, time.Hour,
+			"Deleting them forces the detach after 1h0m0s by time alone, also from a machine that still runs"},
+		"one without a policy":          {[]changes{{}}, 0, ""},
+		"the longest of two policies":   {[]changes{{forcing(time.Hour)}, {forcing(2 * time.Hour)}}, 2 * time.Hour, ""},
+		"only one of two has a policy":  {[]changes{{forcing(time.Hour)}, {}}, 0, ""},
+		"one that leaves has no policy": {[]changes{{forcing(time.Hour)}, {leaving}}, 0, ""},
+		"one that leaves has a longer policy": {[]changes{{forcing(time.Hour)}, {leaving, forcing(2 * time.Hour)}},
+			2 * time.Hour, ""},
+		"only the one that leaves has a policy": {[]changes{{}, {leaving, forcing(time.Hour)}}, 0, ""},
+		"one that leaves is released already":   {[]changes{{forcing(time.Hour)}, {leaving, unfinalized}}, time.Hour, ""},
+		"one that goes at once has no policy":   {[]changes{{forcing(time.Hour)}, {onlyAttaches}}, time.Hour, ""},
+		"a pod's intent that goes at once": {[]changes{{forcing(time.Hour)}, {ofPod}}, time.Hour,
+			"them and its pods forces"},
+		"a pod's intent with a longer policy": {[]changes{{forcing(time.Hour)}, {ofPod, forcing(2 * time.Hour)}},
+			2 * time.Hour, "them and its pods forces"},
+		"only a pod's intent, with a policy": {[]changes{{ofPod, forcing(time.Hour)}}, time.Hour,
+			"Deleting them forces the detach after 1h0m0s"},
+		"only a pod's intent": {[]changes{{ofPod}}, 0, ""},
+	} {
+		var intents []volumesv1alpha1.VolumeAttachmentIntent
+		for _, changes := range c.intents {
+			intents = append(intents, intent("i", func(i *volumesv1alpha1.VolumeAttachmentIntent) {
+				for _, change := range changes {
+					change(i)
+				}
+			}))
+		}
+		got := dead().Outlook("v", intents)
+		if forced := ptr.Deref(got.ForcedAfter, metav1.Duration{}).Duration; forced != c.after ||
+			!strings.Contains(got.Why, c.why) || strings.Contains(got.Why, "by time alone") != (c.after > 0) {
+			t.Errorf("%s: forced after %s, %q; want %s, %q", name, forced, got.Why, c.after, c.why)
+		}
+	}
+}
+
 func TestWhatIsNotWrittenYetIsLost(t *testing.T) {
 	published := func(kind volumesv1alpha1.PublicationType, readOnly bool) *volumesv1alpha1.NodeVolume {
 		return &volumesv1alpha1.NodeVolume{InUse: true, PublishedBy: volumesv1alpha1.PublisherAgent,
@@ -215,8 +297,29 @@ func TestWhatIsNotWrittenYetIsLost(t *testing.T) {
 		"mounted by a kubelet": {&volumesv1alpha1.NodeVolume{InUse: true, PublishedBy: "Kubelet"}, "unless the pods"},
 		"not mounted any more": {&volumesv1alpha1.NodeVolume{InUse: true, Waiting: true}, "nothing"},
 	} {
-		if got := Loss(c.line); !strings.Contains(got, c.want) {
+		g := Ground{State: &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{UID: "u"}}}
+		g.State.Status.Protocol.ObservedUID = "u"
+		if c.line != nil {
+			c.line.VolumeName = "v"
+			g.State.Status.Volumes = []volumesv1alpha1.NodeVolume{*c.line}
+		}
+		if got := g.Loss("v"); !strings.Contains(got, c.want) {
 			t.Errorf("%s: lost is %q, want %q", name, got, c.want)
+		}
+		if strings.HasPrefix(c.want, "nothing: it is published") || !strings.HasPrefix(c.want, "nothing") {
+			continue
+		}
+		g.Silence = time.Minute
+		if got := g.Loss("v"); !strings.HasPrefix(got, "not known: the agent has been silent") {
+			t.Errorf("%s, by the kubelet, with a silent agent: lost is %q, want that it is not known", name, got)
+		}
+		g.State.Spec.Attachments = []volumesv1alpha1.NodeAttachment{{VolumeName: "v"}}
+		if got := g.Loss("v"); !strings.Contains(got, c.want) {
+			t.Errorf("%s, by Hawser, with a silent agent: lost is %q, want %q", name, got, c.want)
+		}
+		g.State.UID = "created-again"
+		if got := g.Loss("v"); !strings.HasPrefix(got, "not known: no agent has reported") {
+			t.Errorf("%s, before an agent has reported: lost is %q, want that it is not known", name, got)
 		}
 	}
 }

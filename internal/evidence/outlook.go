@@ -12,11 +12,13 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 	"github.com/hawser-io/hawser/internal/handshake"
+	"github.com/hawser-io/hawser/internal/status"
 )
 
 // Fate of a volume on a node whose machine is off.
@@ -47,6 +49,9 @@ type Outlook struct {
 	Delete []string `json:"delete,omitempty"`
 	// AfterPods is true if the volume is detached after the pods of its intents are deleted.
 	AfterPods bool `json:"afterPods,omitempty"`
+	// ForcedAfter is for how long the node has to be out of reach before time alone has the volume detached, once no
+	// intent wants it here; absent if time alone does not.
+	ForcedAfter *metav1.Duration `json:"forcedAfter,omitempty"`
 }
 
 // Outlook of a volume. intents are those on the node.
@@ -119,14 +124,19 @@ func renamed(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) bool {
 func (g Ground) wanted(volumeName string, intents []volumesv1alpha1.VolumeAttachmentIntent) Outlook {
 	o := Outlook{Fate: Detaches, Why: "no intent wants it here"}
 	var pods []string
+	// The policies of all that have to leave decide together, as they do in the manager once all are being deleted.
 	var leaving []*decision.Intent
 	for i := range intents {
 		intent := &intents[i]
 		key := intent.Namespace + "/" + intent.Name
-		switch _, ofPod := intent.Labels[volumesv1alpha1.PodUIDLabel]; {
-		case intent.Status.UniqueVolumeName != volumeName:
-		case intent.DeletionTimestamp != nil:
+		if intent.Status.UniqueVolumeName != volumeName {
+			continue
+		}
+		if staysToLeave(intent) {
 			leaving = append(leaving, &decision.Intent{Object: intent})
+		}
+		switch _, ofPod := intent.Labels[volumesv1alpha1.PodUIDLabel]; {
+		case intent.DeletionTimestamp != nil:
 		case ofPod:
 			pods = append(pods, key)
 		default:
@@ -134,17 +144,45 @@ func (g Ground) wanted(volumeName string, intents []volumesv1alpha1.VolumeAttach
 		}
 	}
 	slices.Sort(o.Delete)
-	switch after, timed := decision.ForceAfter(leaving); {
+	after, timed := decision.ForceAfter(leaving)
+	if timed {
+		o.ForcedAfter = &metav1.Duration{Duration: after}
+	}
+	switch {
 	case len(o.Delete) > 0:
 		o.Fate = NeedsDelete
 		o.Why = "intents want it here, and evidence does not overrule them: " + strings.Join(o.Delete, ", ")
+		if len(pods) > 0 {
+			o.Why += o.byTime(". Deleting them and its pods")
+		} else {
+			o.Why += o.byTime(". Deleting them")
+		}
+	case g.Unseen() != "" && !timed:
+		o.Fate, o.Why = Stays, "the Node is gone, which is no evidence: "+g.Unseen()
 	case len(pods) > 0:
 		o.AfterPods = true
-		o.Why = "its pods have to be deleted first, which Kubernetes does on the taint" + g.onFence()
+		o.Why = "its pods have to be deleted first, which Kubernetes does on the taint" + g.onFence() +
+			o.byTime(". Deleting them")
 	case timed:
-		o.Why = fmt.Sprintf("its intents are being deleted; their policy forces the detach after %s too", after)
+		o.Why = "its intents are being deleted" + o.byTime(", and their policy")
 	}
 	return o
+}
+
+// staysToLeave reports whether an intent is there, once it is deleted, until its node has released the volume. Only
+// the policies of such intents count for the manager.
+func staysToLeave(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
+	return status.Finalized(intent) || intent.DeletionTimestamp == nil && status.NeedsFinalizer(intent)
+}
+
+// byTime is that something forces the detach by time alone; empty if it does not. The time is not that since the
+// deletion: the manager watches the node for all of its volumes together.
+func (o *Outlook) byTime(what string) string {
+	if o.ForcedAfter == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s forces the detach after %s by time alone, also from a machine that still runs, and at once if "+
+		"the node was watched out of reach for so long already", what, o.ForcedAfter.Duration)
 }
 
 // readOnly reports whether every publication is. Where not all are listed, some may not be.
@@ -153,10 +191,17 @@ func readOnly(line *volumesv1alpha1.NodeVolume) bool {
 		!slices.ContainsFunc(line.Publications, func(p volumesv1alpha1.Publication) bool { return !p.ReadOnly })
 }
 
-// Loss is what a program on the node loses if its machine is powered off now: what is not on the storage yet.
-func Loss(line *volumesv1alpha1.NodeVolume) string {
+// Loss is what a program on the node loses if its machine is powered off now: what is not on the storage yet. Before an
+// agent has reported, everything counts as in use. Later, an agent that is silent does not see what the kubelet mounts.
+func (g Ground) Loss(volumeName string) string {
+	n, line := handshake.NodeOf(g.State, volumeName), handshake.VolumeOf(g.State, volumeName)
+	unused := line == nil || !line.InUse || line.Waiting
 	switch {
-	case line == nil || !line.InUse || line.Waiting:
+	case unused && !n.Reported:
+		return "not known: no agent has reported whether the volume is in use"
+	case unused && g.Silence > 0 && handshake.AttachmentOf(g.State, volumeName) == nil:
+		return "not known: the agent has been silent, and the kubelet may use the volume since"
+	case unused:
 		return "nothing: the volume is not in use"
 	case line.PublishedBy == volumesv1alpha1.PublisherKubelet:
 		return "what its filesystem has not written yet, unless the pods mount it read-only"

@@ -7,7 +7,9 @@ package explain
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -164,9 +166,7 @@ func (w *walk) terminating(va *storagev1.VolumeAttachment, a about) about {
 	finalizers := slices.DeleteFunc(slices.Clone(va.Finalizers), func(f string) bool {
 		return f == volumesv1alpha1.ForcedAwayFinalizer
 	})
-	attacher := len(finalizers) == 0 || slices.ContainsFunc(finalizers, func(f string) bool {
-		return strings.HasPrefix(f, facts.AttacherFinalizer)
-	})
+	attacher := len(finalizers) == 0 || slices.ContainsFunc(finalizers, ofAttacher)
 	a.reason, a.detail = catalog.DetachPending, "attacher "+va.Spec.Attacher+" has not removed its finalizer"
 	switch why := w.noAttacher(va); {
 	case len(finalizers) < len(va.Finalizers) && len(finalizers) == 0:
@@ -175,11 +175,24 @@ func (w *walk) terminating(va *storagev1.VolumeAttachment, a about) about {
 		return a
 	case attacher && why != "":
 		a.reason = catalog.FinalizerStays
-		a.detail = "finalizers " + strings.Join(finalizers, ", ") + "; " + why
+		a.detail = "finalizers " + strings.Join(va.Finalizers, ", ") + "; " + why
+		maps.Copy(a.places, AttacherFinalizer(va))
 	case !attacher:
 		a.reason, a.detail = catalog.OtherFinalizer, "finalizers "+strings.Join(finalizers, ", ")
 	}
 	return w.late(a)
+}
+
+func ofAttacher(finalizer string) bool { return strings.HasPrefix(finalizer, facts.AttacherFinalizer) }
+
+// AttacherFinalizer has the places of a command that removes the finalizer of the attacher and no other one, which may
+// keep the name of the attachment from being taken. It is empty if there is not exactly one.
+func AttacherFinalizer(va *storagev1.VolumeAttachment) map[string]string {
+	i := slices.IndexFunc(va.Finalizers, ofAttacher)
+	if i < 0 || slices.ContainsFunc(va.Finalizers[i+1:], ofAttacher) {
+		return nil
+	}
+	return map[string]string{"index": strconv.Itoa(i), "finalizer": va.Finalizers[i]}
 }
 
 // noAttacher is why no external-attacher works for the driver of the subject; empty if one may.

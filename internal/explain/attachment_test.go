@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package explain
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -83,7 +84,7 @@ func TestPodsThatAlreadyGoAreNotToBeDeleted(t *testing.T) {
 		deleting bool
 		want     string
 	}{
-		"it runs": {false, "kubectl delete pod old -n shop   # only if it may end"},
+		"it runs": {false, "kubectl delete pod old -n shop"},
 		"it goes": {true, "kubectl get pods -A -o wide --field-selector spec.nodeName=node-a"},
 	} {
 		f := healthy(failing(volumesv1alpha1.ReasonAttaching), nil)
@@ -98,10 +99,49 @@ func TestPodsThatAlreadyGoAreNotToBeDeleted(t *testing.T) {
 			v.Pods.Items[0].DeletionTimestamp = ptr.To(ago(time.Minute))
 		}
 		for _, found := range Explain(f).Findings {
+			if found.Reason == catalog.HeldElsewhere && !tt.deleting &&
+				found.Remarks["kubectl delete pod old -n shop"] != "only if it may end" {
+				t.Errorf("%s: remarks %v, want that of the deletion", name, found.Remarks)
+			}
 			if found.Reason == catalog.HeldElsewhere && (len(found.Run) == 0 || found.Run[0] != tt.want ||
 				strings.Contains(found.Way, "being deleted already") != tt.deleting) {
 				t.Errorf("%s: way out %q with %q, want the command %q first", name, found.Way, found.Run, tt.want)
 			}
+		}
+	}
+}
+
+func TestOnlyTheFinalizerOfTheAttacherIsToBeRemoved(t *testing.T) {
+	const attacher = facts.AttacherFinalizer + "disk-example-com"
+	remove := func(index int) string {
+		return fmt.Sprintf("kubectl patch volumeattachment va-1 --type=json -p "+
+			`'[{"op":"test","path":"/metadata/finalizers/%d","value":"%s"},`+
+			`{"op":"remove","path":"/metadata/finalizers/%d"}]'`, index, attacher, index)
+	}
+	for name, tt := range map[string]struct {
+		finalizers []string
+		want       string
+	}{
+		"the only one":                   {[]string{attacher}, remove(0)},
+		"beside Hawser's":                {[]string{volumesv1alpha1.ForcedAwayFinalizer, attacher}, remove(1)},
+		"of two attachers":               {[]string{attacher, facts.AttacherFinalizer + "other"}, ""},
+		"before that of another program": {[]string{attacher, "example.com/stays"}, remove(0)},
+	} {
+		va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va-1", Finalizers: tt.finalizers,
+			DeletionTimestamp: ptr.To(ago(time.Hour))}, Spec: storagev1.VolumeAttachmentSpec{Attacher: "disk.example.com"}}
+		ref, got := facts.Ref{Kind: facts.KindAttachment, Name: va.Name}, ""
+		report := Explain(&facts.Facts{Now: now, Installed: true, Subject: ref, Volumes: []facts.Volume{{Nowhere: true,
+			Driver: va.Spec.Attacher, Attachment: facts.Object[*storagev1.VolumeAttachment]{Ref: ref, Value: va, Found: true}}}})
+		found := report.Findings[0]
+		for _, command := range found.Run {
+			if strings.Contains(command, "patch") {
+				got = command
+			}
+		}
+		if found.Reason != catalog.FinalizerStays || !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") ||
+			!strings.Contains(found.Detail, strings.Join(tt.finalizers, ", ")) {
+			t.Errorf("%s: %s with %q and command %q, want %s with all finalizers and %q", name, found.Reason, found.Detail, got,
+				catalog.FinalizerStays, tt.want)
 		}
 	}
 }

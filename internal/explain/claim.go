@@ -65,7 +65,8 @@ func (w *claims) claim(v *facts.Volume, waiting bool) {
 		w.ephemeralClaim(ref)
 		return
 	case v.Claim.Err != nil:
-		w.missing(ref, v.Claim.Err, about{reason: volumesv1alpha1.ReasonClaimNotFound, level: unlessReleased(v)})
+		w.missing(ref, v.Claim.Err, about{reason: volumesv1alpha1.ReasonClaimNotFound, level: unlessReleased(v),
+			places: at("volume", keptBy(v))})
 		return
 	}
 	claim := v.Claim.Value
@@ -76,7 +77,7 @@ func (w *claims) claim(v *facts.Volume, waiting bool) {
 	if createdAgain(v) {
 		w.link(ref, Bad, "created again: not the claim that the intent keeps to", claim.CreationTimestamp.Time)
 		w.find(about{object: v.Intent.Ref, reason: volumesv1alpha1.ReasonClaimReplaced, level: unlessReleased(v),
-			places: map[string]string{"intent": v.Intent.Ref.Name, "claim": ref.Name}})
+			places: map[string]string{"intent": v.Intent.Ref.Name, "claim": ref.Name, "volume": keptBy(v)}})
 		return
 	}
 	switch claim.Status.Phase {
@@ -89,6 +90,14 @@ func (w *claims) claim(v *facts.Volume, waiting bool) {
 		w.link(ref, Waits, "not bound", claim.CreationTimestamp.Time)
 		w.pendingClaim(v, claim, ref)
 	}
+}
+
+// keptBy is the PersistentVolume that the intent keeps to; empty if there is none.
+func keptBy(v *facts.Volume) string {
+	if !v.Intent.Found {
+		return ""
+	}
+	return v.Intent.Value.Status.VolumeName
 }
 
 // createdAgain reports whether the claim is another one than the intent began with. What it waits for is then nothing
@@ -135,32 +144,6 @@ func (w *claims) boundClaim(v *facts.Volume, claim *corev1.PersistentVolumeClaim
 	}
 	w.resize(v, claim, ref)
 	w.countedUnused(v, claim, ref)
-}
-
-// fewPods is how many pods a command that ends them may name.
-const fewPods = 3
-
-// PodsToEnd are the names of pods for a command that ends them. It is empty if there are none, or too many to be ended
-// without a look at each.
-func PodsToEnd(pods []*corev1.Pod) string {
-	var names []string
-	for _, pod := range pods {
-		if pod.DeletionTimestamp == nil && !facts.Ended(pod) {
-			names = append(names, pod.Name)
-		}
-	}
-	if len(names) > fewPods {
-		return ""
-	}
-	return strings.Join(names, " ")
-}
-
-func pointers[T any](list []T) []*T {
-	all := make([]*T, len(list))
-	for i := range list {
-		all[i] = &list[i]
-	}
-	return all
 }
 
 // usedBy names the first users of a claim; empty if none is known.
@@ -275,11 +258,19 @@ func (w *claims) persistentVolume(v *facts.Volume, waiting bool) {
 	if problem := w.volumeProblem(v, pv, ref); problem != "" {
 		state, text = Bad, text+", "+problem
 	}
-	switch goes := v.Claim.Found && v.Claim.Value.DeletionTimestamp != nil && pv.DeletionTimestamp == nil; {
-	case goes && Retained(pv) == catalog.Present:
-		text += ", with its claim being deleted: the data stays (reclaim policy Retain)"
-	case goes && Retained(pv) == catalog.Gone:
-		state, text = Waits, text+", with its claim being deleted: the data goes with it (reclaim policy Delete)"
+	claim := ""
+	switch {
+	case pv.DeletionTimestamp != nil:
+	case v.Claim.Found && v.Claim.Value.DeletionTimestamp != nil:
+		claim = ", with its claim being deleted: "
+	case facts.Absent(v.Claim.Err) && !w.f.FromFile:
+		claim = ", with its claim gone: "
+	}
+	switch retained := Retained(pv); {
+	case claim != "" && retained == catalog.Present:
+		text += claim + "the data stays (reclaim policy Retain)"
+	case claim != "" && retained == catalog.Gone:
+		state, text = Waits, text+claim+"the data goes with it (reclaim policy Delete)"
 	}
 	if pv.DeletionTimestamp != nil {
 		state, text = Bad, text+", being deleted"

@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package explain
 
 import (
+	"cmp"
 	"regexp"
 	"strings"
 
@@ -150,11 +151,18 @@ func claimReason(e facts.Event) string {
 // damaged is what mount, fsck and the kernel report of a filesystem that may be damaged.
 var damaged = regexp.MustCompile(`(?i)superblock|fsck|structure needs cleaning|corrupt|bad magic|journal`)
 
+// device is one that such a message names, without the punctuation after it.
+var device = regexp.MustCompile(`/dev/[^\s,;'"()]*[^\s,;'"():.]`)
+
 // warned is a warning about the data of a filesystem that cannot be mounted and may be damaged; empty for all else.
 func warned(a about) string {
 	if a.reason != catalog.MountFailed && a.reason != volumesv1alpha1.ReasonStageFailed || !damaged.MatchString(a.detail) {
 		return ""
 	}
+	on := cmp.Or(device.FindString(a.detail), "DEVICE")
 	return " If the filesystem is damaged, its data is at risk: first take a snapshot or a copy of the volume, and try " +
-		"fsck on that. Run it on the volume only while no node has it mounted, and never format it."
+		"fsck on that. Run it on the volume only while no node has it mounted, and never format it. On the node, " +
+		"`blkid -p " + on + "` and `wipefs " + on + "` show what is on the device, and change nothing. If the volume is " +
+		"new, and its node failed while the driver formatted it, there is nothing to save: delete the claim and create " +
+		"it again, for another volume."
 }

@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package explain
 
 import (
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,16 +33,18 @@ func TestAKubeletThatWasTooFastForTheAPIServerIsNoCause(t *testing.T) {
 func TestAFilesystemThatMayBeDamagedHasAWarningAboutItsData(t *testing.T) {
 	for _, tt := range []struct {
 		reason, detail string
-		want           bool
+		device         string
 	}{
-		{catalog.MountFailed, "mount failed: wrong fs type, bad option, bad superblock on /dev/sdb", true},
-		{catalog.MountFailed, "'fsck' found errors on device /dev/sdb but could not correct them", true},
-		{volumesv1alpha1.ReasonStageFailed, "mount: Structure needs cleaning.", true},
-		{catalog.MountFailed, "no route to the storage", false},
-		{catalog.AttachEvent, "the fsck of the storage runs", false},
+		{catalog.MountFailed, "mount failed: wrong fs type, bad option, bad superblock on /dev/sdb, missing", "/dev/sdb"},
+		{catalog.MountFailed, "'fsck' found errors on device /dev/sdb but could not correct them", "/dev/sdb"},
+		{catalog.MountFailed, "fsck: /dev/disk/by-path/pci-0000:00:1f.2-ata-1: errors", "/pci-0000:00:1f.2-ata-1`"},
+		{volumesv1alpha1.ReasonStageFailed, "mount: Structure needs cleaning.", "DEVICE"},
+		{catalog.MountFailed, "no route to the storage", ""},
+		{catalog.AttachEvent, "the fsck of the storage runs", ""},
 	} {
-		if got := warned(about{reason: tt.reason, detail: tt.detail}) != ""; got != tt.want {
-			t.Errorf("%s %q: a warning is %t, want %t", tt.reason, tt.detail, got, tt.want)
+		got := warned(about{reason: tt.reason, detail: tt.detail})
+		if tt.device == "" && got != "" || !strings.Contains(got, tt.device) {
+			t.Errorf("%s %q: warning %q, want one that names %q", tt.reason, tt.detail, got, tt.device)
 		}
 	}
 }

@@ -33,7 +33,9 @@ type Finding struct {
 	Acts  catalog.Actor `json:"acts,omitempty"`
 	Way   string        `json:"way,omitempty"`
 	Run   []string      `json:"run,omitempty"`
-	URL   string        `json:"url"`
+	// Remarks are when to run a command, or what it is for, by the command.
+	Remarks map[string]string `json:"remarks,omitempty"`
+	URL     string            `json:"url"`
 
 	depth catalog.Depth
 }
@@ -228,9 +230,10 @@ type about struct {
 func (b *builder) find(a about) {
 	places := b.places(a)
 	e := catalog.OfReason(a.reason).For(b.states(places))
+	run, remarks := catalog.Separate(b.commands(e, places))
 	finding := Finding{Code: e.Code, Reason: a.reason, Level: cmp.Or(a.level, e.Level), Says: cmp.Or(a.says, e.Says),
-		Detail: a.detail, Object: a.object, Since: timeOf(a.since), Acts: e.Acts, Way: e.Way, Run: b.commands(e, places),
-		URL: e.URL(), depth: max(a.depth, e.Depth)}
+		Detail: a.detail, Object: a.object, Since: timeOf(a.since), Acts: e.Acts, Way: e.Way, Run: run,
+		Remarks: remarks, URL: e.URL(), depth: max(a.depth, e.Depth)}
 	finding.Way += b.ended(finding.Run, places[e.Off]) + warned(a)
 	if rank(finding.Level) < rank(catalog.Waiting) {
 		if finding.Level == catalog.Note {

@@ -261,3 +261,29 @@ func join(texts ...string) string {
 	}
 	return strings.Join(parts, ": ")
 }
+
+// fewPods is how many pods a command that ends them may name.
+const fewPods = 3
+
+// PodsToEnd are the names of pods for a command that ends them. It is empty if there are none, or too many to be ended
+// without a look at each.
+func PodsToEnd(pods []*corev1.Pod) string {
+	var names []string
+	for _, pod := range pods {
+		if pod.DeletionTimestamp == nil && !facts.Ended(pod) {
+			names = append(names, pod.Name)
+		}
+	}
+	if len(names) > fewPods {
+		return ""
+	}
+	return strings.Join(names, " ")
+}
+
+func pointers[T any](list []T) []*T {
+	all := make([]*T, len(list))
+	for i := range list {
+		all[i] = &list[i]
+	}
+	return all
+}

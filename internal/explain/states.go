@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -46,6 +47,10 @@ func StateOf(object client.Object) catalog.State {
 		}
 		if handshake.OutOfService(o) != nil {
 			return catalog.Fenced
+		}
+	case *storagev1.VolumeAttachment:
+		if _, held := o.Annotations[volumesv1alpha1.HoldAnnotation]; held {
+			state = catalog.Held
 		}
 	case *volumesv1alpha1.VolumeAttachmentIntent:
 		// The manager writes that of a pod again.
@@ -100,12 +105,12 @@ func knownOf(f *facts.Facts) known {
 			k[facts.Ref{Kind: facts.KindState, Name: n.Name}] = catalog.Gone
 		}
 	}
-	for i := range f.Volumes {
-		v := &f.Volumes[i]
+	for _, v := range slices.Concat(f.Volumes, f.Keepers) {
 		note(k, v.Intent)
 		note(k, v.Claim)
 		note(k, v.Class)
 		note(k, v.Volume)
+		note(k, v.Kept)
 		note(k, v.CSIDriver)
 		note(k, v.Attachment)
 		items(k, facts.KindIntent, v.Intents.Items)
@@ -136,9 +141,8 @@ func (b *builder) states(places map[string]string) catalog.States {
 	}
 	maps.Copy(states, Named(places, func(ref facts.Ref) catalog.State { return b.known[ref] }))
 	if n, ok := b.f.NodeOf(places["node"]); ok && n.State.Found {
-		if len(Stuck(n.State.Value)) == 0 {
-			states[catalog.AllStuck] = catalog.Done
-		}
+		states[catalog.AllStuck] = stuck(b.f, n.State.Value)
+		_, states[catalog.OtherMachine] = Undeclared(n.State.Value, OfOtherMachine)
 		if _, ok := n.State.Value.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+places["uid"]]; ok {
 			states[catalog.OneAttachment] = catalog.Done
 		}
@@ -163,11 +167,17 @@ func Named(places map[string]string, of func(facts.Ref) catalog.State) catalog.S
 	return states
 }
 
-// retained is the state of the reclaim policy Retain of a volume.
+// retained is the state of the reclaim policy Retain of a volume, as catalog.Retain has it.
 func (b *builder) retained(name string) catalog.State {
-	for i := range b.f.Volumes {
-		if pv := b.f.Volumes[i].Volume; pv.Found && pv.Ref.Name == name {
-			return Retained(pv.Value)
+	for _, v := range slices.Concat(b.f.Volumes, b.f.Keepers) {
+		for _, pv := range []facts.Object[*corev1.PersistentVolume]{v.Volume, v.Kept} {
+			switch {
+			case pv.Ref.Name != name:
+			case facts.Absent(pv.Err), pv.Found && facts.Stays(v.Claim.Value, pv.Value):
+				return catalog.Unset
+			case pv.Found:
+				return Retained(pv.Value)
+			}
 		}
 	}
 	return catalog.Unread
@@ -233,20 +243,74 @@ func together(objects []client.Object) catalog.State {
 	return catalog.Deleting
 }
 
-// Stuck are the attachments whose release fails, as the agent reports, or that another machine of the node's name uses
-// alone, and that were not declared yet.
-func Stuck(state *volumesv1alpha1.NodeVolumeState) []string {
-	var uids []string
+// Stuck are the lines whose release fails on the machine that reports, although nothing there is known to use the
+// volume. As long as something does, the failure protects it.
+func Stuck(f *facts.Facts) func(*volumesv1alpha1.NodeVolume) bool {
+	return func(l *volumesv1alpha1.NodeVolume) bool { return releaseFails(l) && !used(f, l) }
+}
+
+func releaseFails(l *volumesv1alpha1.NodeVolume) bool {
+	return l.Machine == nil && status.ReleaseFails(l)
+}
+
+// ofUse are the codes of a release that waits for the end of a use.
+var ofUse = []string{volumesv1alpha1.ReasonUsedByPods, volumesv1alpha1.ReasonDeviceHeld,
+	volumesv1alpha1.ReasonSharedByKubelet}
+
+// used reports whether a release fails because something uses the volume, or an intent that was read still wants it.
+func used(f *facts.Facts, l *volumesv1alpha1.NodeVolume) bool {
+	return slices.Contains(ofUse, l.Error.Code) || busy.MatchString(l.Error.Message) || l.Unlisted() > 0 ||
+		slices.ContainsFunc(l.Publications, func(p volumesv1alpha1.Publication) bool {
+			return slices.ContainsFunc(f.NodeIntents.Items, func(i volumesv1alpha1.VolumeAttachmentIntent) bool {
+				return i.UID == p.Intent.UID && i.DeletionTimestamp == nil
+			})
+		})
+}
+
+// stuck is the state of declaring all lines whose release fails: Held if something uses each that is left.
+func stuck(f *facts.Facts, state *volumesv1alpha1.NodeVolumeState) catalog.State {
+	_, is := Undeclared(state, Stuck(f))
+	if is == catalog.Gone && slices.ContainsFunc(state.Status.Volumes,
+		func(l volumesv1alpha1.NodeVolume) bool { return releaseFails(&l) && used(f, &l) }) {
+		return catalog.Held
+	}
+	return is
+}
+
+// OfOtherMachine reports whether a line is the use by another machine of the node's name.
+func OfOtherMachine(l *volumesv1alpha1.NodeVolume) bool { return l.Machine != nil }
+
+// Undeclared are the attachments of some lines that can be declared released, and the state of declaring them all. What
+// the machine that reports uses beside another one cannot be declared, nor can a line that names no attachment.
+func Undeclared(state *volumesv1alpha1.NodeVolumeState, of func(*volumesv1alpha1.NodeVolume) bool,
+) (uids []string, is catalog.State) {
+	lines, done, shared := 0, 0, false
 	for i := range state.Status.Volumes {
 		l := &state.Status.Volumes[i]
-		_, declared := state.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+string(l.AttachmentUID)]
-		if (status.ReleaseFails(l) || l.Machine != nil) && l.AttachmentUID != "" && !declared &&
-			!handshake.UsedByTwo(state, l.AttachmentUID) {
+		if !of(l) {
+			continue
+		}
+		lines++
+		switch _, declared := state.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+string(l.AttachmentUID)]; {
+		case l.AttachmentUID == "":
+		case handshake.UsedByTwo(state, l.AttachmentUID):
+			shared = true
+		case declared:
+			done++
+		default:
 			uids = append(uids, string(l.AttachmentUID))
 		}
 	}
 	slices.Sort(uids)
-	return slices.Compact(uids)
+	switch uids = slices.Compact(uids); {
+	case shared:
+		return uids, catalog.Shared
+	case len(uids) > 0:
+		return uids, catalog.Present
+	case lines > 0 && done == lines:
+		return nil, catalog.Done
+	}
+	return nil, catalog.Gone
 }
 
 // attachmentUID is the UID of a volume's attachment in the node state; empty if it has none.

@@ -12,7 +12,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
@@ -134,14 +133,13 @@ func (w *walk) nodeSubject() {
 	}
 }
 
-// keepers reports what the deletion of the Node waits for. The intents of pods end with their pods.
+// keepers reports what the deletion of the Node waits for.
 func (w *walk) keepers(n *facts.Node) {
 	for i := range w.f.NodeIntents.Items {
 		intent := &w.f.NodeIntents.Items[i]
-		owner := metav1.GetControllerOf(intent)
-		if intent.DeletionTimestamp == nil && intent.Spec.OnNodeDeletion != volumesv1alpha1.OnNodeDeletionRelease &&
-			(owner == nil || owner.Kind != facts.KindPod) {
+		if facts.KeepsNode(intent) {
 			w.find(about{reason: catalog.IntentKeepsNode, since: n.Node.Value.DeletionTimestamp.Time,
+				places: at("volume", intent.Status.VolumeName),
 				object: facts.Ref{Kind: facts.KindIntent, Namespace: intent.Namespace, Name: intent.Name}})
 		}
 	}

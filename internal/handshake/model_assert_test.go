@@ -7,7 +7,8 @@ package handshake
 
 // What is asserted of a node, rightly or wrongly: its Node carries the out-of-service taint, or it was out of reach for
 // long enough. A taint comes and goes at any time, whether the agent lives or not. An agent may also be cut off from
-// the API and go on with what it has mounted.
+// the API and go on with what it has mounted. A Node that was seen to go out of reach is such a taint once it is
+// recorded. That its deletion ends the agent is not modelled: of an agent that was heard nothing is recorded.
 
 // assertState is what the API holds of that for one node, and what the invariant remembers.
 type assertState struct {

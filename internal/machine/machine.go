@@ -125,6 +125,14 @@ func Registered(node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState) Relatio
 	return Compare(New(node.Status.NodeInfo.SystemUUID, node.Status.NodeInfo.MachineID), nvs.Status.Machine)
 }
 
+// ReportedByAnother reports whether the agent's report is of another machine than the one that registered the Node, or
+// of another boot of it. What is asserted of the Node is then about a life of which no agent has reported: the kubelet
+// may have mounted since, and the machine that reported may run on under another name.
+func ReportedByAnother(node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState) bool {
+	registered, reported := node.Status.NodeInfo.BootID, nvs.Status.BootID
+	return Registered(node, nvs) == Other || registered != "" && reported != "" && registered != reported
+}
+
 func relation(equal bool) Relation {
 	if equal {
 		return Same

@@ -63,7 +63,7 @@ func checkSubPath(subPath string) error {
 
 func openBeneath(dir int, path string) (int, error) {
 	how := &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_CLOEXEC,
+		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_SYMLINKS,
 	}
 	for {
@@ -79,7 +79,7 @@ func openBeneath(dir int, path string) (int, error) {
 		case errors.Is(err, unix.EXDEV):
 			return -1, fmt.Errorf("%w: it leads outside", ErrSubPath)
 		case errors.Is(err, unix.ENOTDIR):
-			return -1, fmt.Errorf("%w: it leads through a file", ErrSubPath)
+			return -1, fmt.Errorf("%w: it is no directory, or leads through a file: %w", ErrSubPath, err)
 		case errors.Is(err, unix.ENOSYS):
 			return -1, fmt.Errorf("openat2 needs Linux 5.6: %w", err)
 		default:

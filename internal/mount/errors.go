@@ -14,7 +14,8 @@ import (
 var (
 	// ErrOccupied means that a file or mount of another program is at the path.
 	ErrOccupied = errors.New("path is occupied")
-	// ErrSubPath means that the sub path is not a plain path to a file beneath its root.
+	// ErrSubPath means that the sub path is not a plain path to a directory beneath its root. It wraps ENOTDIR where
+	// there is a file in its place.
 	ErrSubPath = errors.New("invalid sub path")
 	// ErrOption means that a mount option cannot be set on a bind mount.
 	ErrOption = errors.New("mount option not supported")

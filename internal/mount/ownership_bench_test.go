@@ -6,11 +6,15 @@ SPDX-License-Identifier: Apache-2.0
 package mount
 
 import (
+	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,6 +34,9 @@ var (
 func BenchmarkOwnership(b *testing.B) {
 	if os.Geteuid() != 0 {
 		b.Skip("LEFT OUT (needs root): BenchmarkOwnership")
+	}
+	if *benchFiles < 2*progressEvery {
+		b.Fatalf("%d files, want at least %d, which have a middle", *benchFiles, 2*progressEvery)
 	}
 	for _, fsType := range []string{"tmpfs", "ext4"} {
 		b.Run(fsType, func(b *testing.B) {
@@ -107,15 +114,20 @@ func (v *benchVolume) fill(b *testing.B, files int) {
 // compare has the programs and SetOwnership in turn give the files to another group, with the same permissions before.
 func (v *benchVolume) compare(b *testing.B) {
 	var programs, ours cost
+	var most peak
 	for i := range b.N {
-		gid := 2 * i
+		gid := 4 * i
 		v.reset(b, gid)
 		programs.add(b, v, func() {
 			benchCommand(b, "chown", "-R", fmt.Sprintf(":%d", gid+1), v.root)
 			benchCommand(b, "chmod", "-R", "g+rwX", v.root)
 		})
 		v.reset(b, gid)
-		ours.add(b, v, func() { v.setOwnership(b, int64(gid+2)) })
+		ours.add(b, v, func() { v.setOwnership(b, int64(gid+2), nil) })
+		v.reset(b, gid)
+		most.note(v.peakOwnership(b, int64(gid+3)))
+		v.reset(b, gid)
+		most.cancel = max(most.cancel, v.cancelOwnership(b, int64(gid+4)))
 	}
 	n := float64(b.N)
 	b.ReportMetric(0, "ns/op")
@@ -124,15 +136,83 @@ func (v *benchVolume) compare(b *testing.B) {
 	b.ReportMetric(ours.wall.Seconds()/n, "s")
 	b.ReportMetric(ours.cpu.Seconds()/n, "cpu-s")
 	b.ReportMetric(ours.wall.Seconds()/programs.wall.Seconds(), "ratio")
+	b.ReportMetric(float64(most.heap)/(1<<20), "MiB-heap")
+	b.ReportMetric(float64(most.descriptors), "descriptors")
+	b.ReportMetric(float64(most.cancel.Microseconds())/1000, "ms-to-cancel")
 }
 
-func (v *benchVolume) setOwnership(b *testing.B, gid int64) {
+// peak is the most that changes have beside what was there before.
+type peak struct {
+	heap, descriptors int64
+	// cancel is how long a change went on after its context had ended.
+	cancel time.Duration
+}
+
+func (p *peak) note(now peak) {
+	p.heap, p.descriptors = max(p.heap, now.heap), max(p.descriptors, now.descriptors)
+}
+
+func (p *peak) less(before peak) peak {
+	return peak{heap: p.heap - before.heap, descriptors: p.descriptors - before.descriptors}
+}
+
+// present is what the process has now.
+func present(b *testing.B) peak {
 	b.Helper()
-	m := New(Options{})
-	m.ownershipHelpers = make(chan struct{}, *benchHelpers)
-	if err := m.SetOwnership(b.Context(), v.root, gid, corev1.FSGroupChangeAlways, nil); err != nil {
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		b.Error(err) // called from several goroutines
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return peak{heap: int64(m.HeapAlloc), descriptors: int64(len(open))}
+}
+
+func (v *benchVolume) setOwnership(b *testing.B, gid int64, progress func(int)) {
+	b.Helper()
+	if err := benchMounter().SetOwnership(b.Context(), v.root, gid, corev1.FSGroupChangeAlways, progress); err != nil {
 		b.Fatal(err)
 	}
+}
+
+// peakOwnership is what a change needs at most, garbage included.
+func (v *benchVolume) peakOwnership(b *testing.B, gid int64) peak {
+	b.Helper()
+	runtime.GC()
+	var mu sync.Mutex
+	before, most := present(b), peak{}
+	v.setOwnership(b, gid, func(int) {
+		mu.Lock()
+		defer mu.Unlock()
+		most.note(present(b))
+	})
+	return most.less(before)
+}
+
+// cancelOwnership ends a change in its middle, and returns how long it went on.
+func (v *benchVolume) cancelOwnership(b *testing.B, gid int64) time.Duration {
+	b.Helper()
+	ctx, cancel := context.WithCancel(b.Context())
+	var once sync.Once
+	var ended time.Time
+	err := benchMounter().SetOwnership(ctx, v.root, gid, corev1.FSGroupChangeAlways, func(files int) {
+		if files >= *benchFiles/2 {
+			once.Do(func() {
+				ended = time.Now()
+				cancel()
+			})
+		}
+	})
+	if !errors.Is(err, context.Canceled) {
+		b.Fatalf("a change whose context has ended: error %v, want context canceled", err)
+	}
+	return time.Since(ended)
+}
+
+func benchMounter() *Mounter {
+	m := New(Options{})
+	m.ownershipHelpers = make(chan struct{}, *benchHelpers)
+	return m
 }
 
 func (v *benchVolume) reset(b *testing.B, gid int) {

@@ -120,12 +120,12 @@ func TestASubPathStaysBeneathItsRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, subPath := range []string{"", "/etc", "..", "a/../..", "a/..", "absolute", "absolute/hosts", "a/climbing",
-		"inside", "inside/b", "file/x", "a\x00b"} {
+		"inside", "inside/b", "file", "file/x", "a\x00b"} {
 		if file, err := m.OpenBeneath(t.Context(), root, subPath); !errors.Is(err, ErrSubPath) {
 			t.Errorf("opening subpath %q: file %v, error %v; want %v", subPath, file, err, ErrSubPath)
 		}
 	}
-	for _, subPath := range []string{"a", "a/b", "./a//b/", "file", "."} {
+	for _, subPath := range []string{"a", "a/b", "./a//b/", "."} {
 		file, err := m.OpenBeneath(t.Context(), root, subPath)
 		if err != nil {
 			t.Errorf("opening subpath %q: error %v, want none", subPath, err)

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -258,4 +259,64 @@ func (m *Mounter) MissingPrograms(fsType string) []string {
 		}
 	}
 	return missing
+}
+
+// identifying is how many bytes at the beginning and at the end of a device tell blkid what is on it.
+const identifying = 256 << 10
+
+// CheckReadable reads the beginning and the end of the block device from the disk, past the kernel's cache. It returns
+// nil if that succeeds, if the device is gone, or if another device has its number. To a driver that looks for a
+// filesystem with blkid, a device that cannot be read may seem empty, and is then formatted. Devices below this one are
+// not read: multipath works without some of its paths.
+func (m *Mounter) CheckReadable(ctx context.Context, d Device) error {
+	// As an examination it keeps no CheckFree away, while it hangs.
+	return m.run(ctx, examinations, "device read", d.number(), func() error {
+		now, err := d.present()
+		if err != nil || now.Path == "" {
+			return err
+		}
+		fd, err := now.open(unix.O_RDONLY | unix.O_DIRECT)
+		if errors.Is(err, errGone) {
+			return nil
+		}
+		if err == nil {
+			err = errors.Join(readEnds(fd), unix.Close(fd))
+		}
+		if err != nil {
+			return fmt.Errorf("reading %s: %w", now.Path, err)
+		}
+		return nil
+	})
+}
+
+// readEnds uses memory of its own pages: direct reads need the device's alignment.
+func readEnds(fd int) (err error) {
+	size, err := unix.Seek(fd, 0, io.SeekEnd)
+	if err != nil {
+		return fmt.Errorf("finding its size: %w", err)
+	}
+	if size == 0 {
+		return io.ErrUnexpectedEOF
+	}
+	buffer, err := unix.Mmap(-1, 0, identifying, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return fmt.Errorf("mapping memory: %w", err)
+	}
+	defer func() { err = errors.Join(err, unix.Munmap(buffer)) }()
+	part := buffer[:min(size, identifying)]
+	return errors.Join(readAt(fd, part, 0), readAt(fd, part, size-int64(len(part))))
+}
+
+func readAt(fd int, part []byte, at int64) error {
+	for len(part) > 0 {
+		n, err := unix.Pread(fd, part, at)
+		if err == nil && n == 0 {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return fmt.Errorf("at byte %d: %w", at, err)
+		}
+		part, at = part[n:], at+int64(n)
+	}
+	return nil
 }

@@ -7,12 +7,15 @@ package mount
 
 import (
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // xfs then answers nothing about a file, not even to the process that has it open.
@@ -80,5 +83,36 @@ func TestAUserOfOneDirectoryOfAFilesystemIsNoUserOfAnother(t *testing.T) {
 		if err != nil || found != want {
 			t.Errorf("users of %s: %v, error %v, want process %d among them: %t", path, users, err, user.Process.Pid, want)
 		}
+	}
+}
+
+// The disk that fails is a file of a filesystem that is shut down.
+func TestWhetherADeviceCanBeReadIsAskedOfItsDisk(t *testing.T) {
+	needsRoot(t)
+	m, dir := New(Options{}), workspace(t)
+	target := mkdir(t, dir, "target")
+	mountAt(t, filesystem(t, dir, "xfs"), target, "xfs")
+	device := deviceAt(t, loopDevice(t, target, 1<<20))
+	gone := device
+	gone.Seq++
+	small := deviceAt(t, loopDevice(t, dir, 4096))
+	for what, d := range map[string]Device{"empty": device, "smaller than what is read": small, "gone": gone} {
+		if err := m.CheckReadable(t.Context(), d); err != nil {
+			t.Errorf("device that is %s: error %v, want none", what, err)
+		}
+	}
+	nothing := loopDevice(t, dir, 4096)
+	if err := os.Truncate(command(t, "losetup", "--noheadings", "--output", "BACK-FILE", nothing), 0); err != nil {
+		t.Fatal(err)
+	}
+	command(t, "losetup", "--set-capacity", nothing)
+	if err := m.CheckReadable(t.Context(), deviceAt(t, nothing)); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("device without a single byte: error %v, want %v", err, io.ErrUnexpectedEOF)
+	}
+	if err := m.ShutdownFilesystem(t.Context(), target, nil, dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.CheckReadable(t.Context(), device); !errors.Is(err, unix.EIO) {
+		t.Errorf("device whose disk fails: error %v, want %v", err, unix.EIO)
 	}
 }

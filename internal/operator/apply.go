@@ -9,6 +9,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,8 +27,7 @@ import (
 	"github.com/hawser-io/hawser/internal/operator/render"
 )
 
-// otherManagers own fields of an installation that was made with kubectl. The operator takes these fields over, so
-// that what the spec does not want any more goes away.
+// otherManagers own fields of an installation that was made with kubectl, without server-side apply.
 var otherManagers = sets.New("kubectl-client-side-apply", "kubectl-create", "kubectl-replace")
 
 // identity of an object.
@@ -173,13 +174,23 @@ func compareWith(ctx context.Context, want *unstructured.Unstructured, accepted 
 	return have, differ(want, have).without(accepted), nil
 }
 
-// takeOver makes the operator the owner of the fields that kubectl applied. Without it a node selector from a manual
-// installation would stay for ever.
+// takeOver makes the operator, before it applies an object for the first time, the owner of the fields that others
+// applied: kubectl, or any tool by server-side apply. Without it a node selector from a manual installation would stay
+// for ever.
 func (r *Reconciler) takeOver(ctx context.Context, have *unstructured.Unstructured) error {
-	if have == nil || have.GetLabels()[render.ManagedByLabel] == render.ManagedBy {
+	if have == nil || appliedByOperator(have) {
 		return nil
 	}
-	patch, err := csaupgrade.UpgradeManagedFieldsPatch(have, otherManagers, render.ManagedBy)
+	object, managers, entries := have.DeepCopy(), otherManagers.Clone(), have.GetManagedFields()
+	for i := range entries {
+		// The upgrade takes over updates only. A manager may have an update of its own beside what it applied.
+		if e := &entries[i]; e.Operation == metav1.ManagedFieldsOperationApply && e.Subresource == "" {
+			e.Manager, e.Operation = fmt.Sprintf("applied-%d", i), metav1.ManagedFieldsOperationUpdate
+			managers.Insert(e.Manager)
+		}
+	}
+	object.SetManagedFields(entries)
+	patch, err := csaupgrade.UpgradeManagedFieldsPatch(object, managers, render.ManagedBy)
 	if err != nil || patch == nil {
 		return err
 	}
@@ -188,9 +199,10 @@ func (r *Reconciler) takeOver(ctx context.Context, have *unstructured.Unstructur
 
 // prune deletes what the operator once applied and the spec does not want any more. It recognizes such an object by
 // its label and by its field manager: a copy that a person made has the label only. An object that a later release
-// applied may have a name for which this one has no right; it keeps no other from being deleted.
+// applied may have a name for which this one has no right; it keeps no other from being deleted. No earlier manager is
+// left. What is the agents' own, which has their name, stays while an earlier agent may need it.
 func (r *Reconciler) prune(ctx context.Context, vm *volumesv1alpha1.VolumeManager,
-	wanted []*unstructured.Unstructured) error {
+	wanted []*unstructured.Unstructured, agentsReplaced bool) error {
 	keep := sets.New[string]()
 	for _, want := range wanted {
 		keep.Insert(identity(want))
@@ -202,7 +214,8 @@ func (r *Reconciler) prune(ctx context.Context, vm *volumesv1alpha1.VolumeManage
 			return errors.Join(append(failures, err)...)
 		}
 		for _, object := range objects {
-			if keep.Has(identity(object)) {
+			ofAgents := strings.HasPrefix(object.GetName(), render.AgentName)
+			if keep.Has(identity(object)) || ofAgents && !agentsReplaced {
 				continue
 			}
 			if err := r.remove(ctx, object); err != nil {
@@ -243,13 +256,11 @@ func (r *Reconciler) remove(ctx context.Context, object *unstructured.Unstructur
 }
 
 func ours(object *unstructured.Unstructured) bool {
-	if object.GetLabels()[render.ManagedByLabel] != render.ManagedBy {
-		return false
-	}
-	for _, entry := range object.GetManagedFields() {
-		if entry.Manager == render.ManagedBy && entry.Operation == metav1.ManagedFieldsOperationApply {
-			return true
-		}
-	}
-	return false
+	return object.GetLabels()[render.ManagedByLabel] == render.ManagedBy && appliedByOperator(object)
+}
+
+func appliedByOperator(object *unstructured.Unstructured) bool {
+	return slices.ContainsFunc(object.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool {
+		return entry.Manager == render.ManagedBy && entry.Operation == metav1.ManagedFieldsOperationApply
+	})
 }

@@ -123,7 +123,7 @@ func stripState(state *volumesv1alpha1.NodeVolumeState) {
 	for i := range state.Status.Volumes {
 		v := &state.Status.Volumes[i]
 		volume := volumesv1alpha1.NodeVolume{VolumeName: v.VolumeName, AttachmentUID: v.AttachmentUID, InUse: v.InUse,
-			PublishedBy: v.PublishedBy, PublicationCount: v.PublicationCount}
+			Machine: v.Machine, PublishedBy: v.PublishedBy, PublicationCount: v.PublicationCount}
 		for _, p := range v.Publications {
 			volume.Publications = append(volume.Publications, volumesv1alpha1.Publication{Orphan: p.Orphan})
 		}

@@ -7,7 +7,6 @@ package operator
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,9 +28,13 @@ var untilLast = []string{"hawser-removal", "hawser-namespace", "hawser-draining"
 // clean removes everything that Hawser ever wrote. Nothing is in use, and neither manager nor agents run. The policies
 // go first: they let only the manager remove holds and locks. Each step may run again.
 func (r remover) clean(ctx context.Context, vm *volumesv1alpha1.VolumeManager) error {
-	if err := r.reportRemoval(ctx, vm, notRemoved(volumesv1alpha1.ReasonCleaningUp,
-		"nothing is in use; removing what Hawser wrote")); err != nil {
-		return err
+	// The error of a step that failed before stays in the condition: each write of the status leads here at once, without
+	// the backoff.
+	if removedReason(vm) != volumesv1alpha1.ReasonCleaningUp {
+		if err := r.reportRemoval(ctx, vm, notRemoved(volumesv1alpha1.ReasonCleaningUp,
+			"nothing is in use; removing what Hawser wrote")); err != nil {
+			return err
+		}
 	}
 	t := traces{client: r.Client, live: r.Live, namespace: r.Namespace, serves: r.serves}
 	for _, step := range []struct {
@@ -51,9 +54,7 @@ func (r remover) clean(ctx context.Context, vm *volumesv1alpha1.VolumeManager) e
 		{"the marks", r.unmark},
 	} {
 		if err := step.do(ctx); err != nil {
-			failure := notRemoved(volumesv1alpha1.ReasonCleaningUp, "nothing is in use; removing %s fails: %v", step.what,
-				err)
-			return errors.Join(fmt.Errorf("removing %s: %w", step.what, err), r.reportRemoval(ctx, vm, failure))
+			return r.fails(ctx, vm, volumesv1alpha1.ReasonCleaningUp, fmt.Errorf("removing %s: %w", step.what, err))
 		}
 	}
 	late, err := t.lateIntent(ctx)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/operator"
@@ -28,6 +29,15 @@ func TestAnInstallationOfKubectlIsContinuedByItsVolumeManager(t *testing.T) {
 	s.kubectl(t, "-n", namespace, "patch", "daemonset", "hawser-agent", "--type=merge",
 		"--field-manager=kubectl-client-side-apply", "-p",
 		`{"spec":{"template":{"spec":{"nodeSelector":{"pool":"storage"}}}}}`)
+	byTool := &unstructured.Unstructured{}
+	check(t, yaml.Unmarshal([]byte(`
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: hawser-manager, namespace: hawser-system}
+spec: {template: {spec: {runtimeClassName: sandbox}}}
+`), &byTool.Object))
+	check(t, s.admin.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(byTool),
+		client.FieldOwner("kustomize-controller")))
 	before := s.daemonSet(t)
 	s.kubectl(t, "apply", "-k", "default")
 	s.run(t, operator.Options{Images: released, InitialSpec: map[string]any{"attachMode": "Coexist"}})
@@ -62,13 +72,18 @@ func TestAnInstallationOfKubectlIsContinuedByItsVolumeManager(t *testing.T) {
 	if len(all.Items) != 1 {
 		t.Errorf("there are %d DaemonSets, want the one that was there", len(all.Items))
 	}
-	// What kubectl applied is the operator's now, so that it goes when the VolumeManager does not ask for it.
-	s.change(t, `{"nodeSelector":null}`)
-	s.await(t, daemonSet, namespace, "hawser-agent", "the node selector of kubectl goes",
-		func(o *unstructured.Unstructured) bool {
-			_, found, err := unstructured.NestedString(o.Object, "spec", "template", "spec", "nodeSelector", "pool")
+	// What kubectl and another tool applied is the operator's now, so that it goes when the VolumeManager does not ask for
+	// it.
+	without := func(field ...string) func(*unstructured.Unstructured) bool {
+		return func(o *unstructured.Unstructured) bool {
+			_, found, err := unstructured.NestedString(o.Object, append([]string{"spec", "template", "spec"}, field...)...)
 			return err == nil && !found
-		})
+		}
+	}
+	s.await(t, deployment, namespace, "hawser-manager", "the runtime class of the other tool goes",
+		without("runtimeClassName"))
+	s.change(t, `{"nodeSelector":null}`)
+	s.await(t, daemonSet, namespace, "hawser-agent", "the node selector of kubectl goes", without("nodeSelector", "pool"))
 }
 
 func (s server) daemonSet(t *testing.T) *appsv1.DaemonSet {

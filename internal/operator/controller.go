@@ -9,9 +9,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -130,6 +133,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	if err == nil && vm == nil && r.podsWatched {
 		err = r.liftGates(ctx)
 	}
+	if err == nil && vm != nil {
+		err = r.claim(ctx, vm)
+	}
 	if err != nil || vm == nil {
 		return reconcile.Result{}, errors.Join(err, watchFailure)
 	}
@@ -138,8 +144,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		carryOut = remover{r}.dismantle
 	}
 	again, err := carryOut(ctx, vm)
-	if apierrors.IsConflict(err) {
-		err = nil // The event of the newer version leads here again.
+	if apierrors.IsConflict(err) && vm.DeletionTimestamp == nil {
+		err = nil // The event of the newer version leads here again. A removal writes to objects that are not watched.
 	}
 	return reconcile.Result{RequeueAfter: again}, errors.Join(err, watchFailure)
 }
@@ -159,15 +165,37 @@ func (r *Reconciler) fetch(ctx context.Context) (*volumesv1alpha1.VolumeManager,
 	return nil, creator{r}.create(ctx)
 }
 
+// claim makes the VolumeManager this operator's own. An operator of another namespace changes nothing: it would take
+// over the rights, and install a second manager without the locks of the first. The status is that of the operator
+// which it names, so the refusal is an event.
+func (r *Reconciler) claim(ctx context.Context, vm *volumesv1alpha1.VolumeManager) error {
+	switch vm.Status.Namespace {
+	case r.Namespace:
+		return nil
+	case "":
+		vm.Status.Namespace = r.Namespace
+		return r.Client.Status().Update(ctx, vm)
+	}
+	err := fmt.Errorf("VolumeManager %s belongs to the operator in namespace %s: the one in namespace %s changes "+
+		"nothing. Uninstall one of them (docs/install.md#another-namespace-or-name)", vm.Name, vm.Status.Namespace,
+		r.Namespace)
+	r.Recorder.Eventf(vm, nil, corev1.EventTypeWarning, "InstalledElsewhere", "Reconcile", "%v", err)
+	return reconcile.TerminalError(err)
+}
+
 // keep the installation as the VolumeManager asks for.
 func (r *Reconciler) keep(ctx context.Context, vm *volumesv1alpha1.VolumeManager) (time.Duration, error) {
-	return r.install(ctx, vm, removal{})
+	u, err := r.findUsed(ctx, vm)
+	if err != nil {
+		return 0, err
+	}
+	return r.install(ctx, vm, u, removal{})
 }
 
 // install applies what the VolumeManager asks for and reports the result. It returns when to do so again.
-func (r *Reconciler) install(ctx context.Context, vm *volumesv1alpha1.VolumeManager, leaving removal,
+func (r *Reconciler) install(ctx context.Context, vm *volumesv1alpha1.VolumeManager, u used, leaving removal,
 ) (time.Duration, error) {
-	recount, problems, err := r.protect(ctx, vm)
+	recount, problems, err := r.protect(ctx, vm, u)
 	if err != nil {
 		return 0, err
 	}
@@ -177,14 +205,11 @@ func (r *Reconciler) install(ctx context.Context, vm *volumesv1alpha1.VolumeMana
 	if in.Tainted, err = r.tainted(ctx); err != nil {
 		return 0, err
 	}
-	wanted, held, err := r.render(ctx, in)
+	wanted, held, err := r.render(ctx, in, u)
 	if err != nil {
 		return 0, err
 	}
-	if held != nil {
-		problems = append(problems, *held)
-	}
-	problems = append(problems, missingImages(in.Images)...)
+	problems = slices.Concat(problems, held, missingImages(in.Images))
 	present, failure := r.applyAll(ctx, vm, wanted)
 	problems = append(problems, refused(failure)...)
 	facts, err := r.observe(ctx, vm, present)
@@ -196,14 +221,13 @@ func (r *Reconciler) install(ctx context.Context, vm *volumesv1alpha1.VolumeMana
 	// What is not known of a source keeps nothing else from being reported.
 	fences, unknown := r.fences(ctx, sourcesOf(spec), broken)
 	facts.Fences = fences
-	decision := condition.Decide(facts)
-	if failure == nil && len(missingImages(in.Images)) == 0 && !progressing(decision) {
-		if failure = r.prune(ctx, vm, wanted); failure == nil {
+	if failure == nil && len(missingImages(in.Images)) == 0 && facts.Manager.Replaced() {
+		if failure = r.prune(ctx, vm, wanted, facts.Agents.Replaced()); failure == nil {
 			failure = r.unlabelNodes(ctx, spec)
 		}
 		facts.Problems = append(facts.Problems, refused(failure)...)
-		decision = condition.Decide(facts)
 	}
+	decision := condition.Decide(facts)
 	r.Rollout.Observe(facts, !progressing(decision))
 	decision.Again = condition.Sooner(decision.Again, recount)
 	if leaving.condition != nil {
@@ -218,7 +242,19 @@ func refused(failure error) []condition.Problem {
 	if failure == nil || apierrors.IsConflict(failure) {
 		return nil
 	}
-	return []condition.Problem{{Reason: volumesv1alpha1.ReasonApplyFailed, Message: failure.Error()}}
+	return []condition.Problem{{Reason: volumesv1alpha1.ReasonApplyFailed, Message: listed(failure)}}
+}
+
+// longestList of errors in a condition, in bytes.
+const longestList = 4096
+
+// listed are errors for a condition. They are sorted: caches list objects in any order, and each write of another text
+// would lead to a reconcile at once, without the backoff.
+func listed(err error) string {
+	lines := strings.Split(err.Error(), "\n")
+	slices.Sort(lines)
+	text := strings.Join(lines, "; ")
+	return strings.ToValidUTF8(text[:min(len(text), longestList)], "")
 }
 
 // images of the VolumeManager, else of the release.
@@ -272,7 +308,6 @@ func (r *Reconciler) report(ctx context.Context, vm *volumesv1alpha1.VolumeManag
 	decision condition.Decision) error {
 	after := vm.DeepCopy()
 	after.Status.ObservedGeneration, after.Status.Version = vm.Generation, r.Version
-	after.Status.Namespace = r.Namespace
 	after.Status.Manager, after.Status.Agents = counts(facts.Manager), counts(facts.Agents)
 	for _, c := range decision.Conditions {
 		c.ObservedGeneration = vm.Generation

@@ -13,9 +13,9 @@ SPDX-License-Identifier: Apache-2.0
 //	render   the objects (package render), with the agents' placement held back where volumes are in use
 //	apply    what differs, by server-side apply; a difference that nobody asked for is an event
 //	observe  workloads, pods and nodes
+//	prune    what is not wanted any more, once no earlier program that needs it is left
 //	decide   the conditions (package condition)
 //	report   them
-//	prune    what is not wanted any more, once nothing is rolling out
 //
 // Every event leads to the same key, so reconciles never run beside each other. Nothing is polled: the owned objects
 // carry a label, and the cache watches them by it.

@@ -149,6 +149,14 @@ func (s server) settle(t *testing.T) {
 	s.awaitCondition(t, "Progressing", "False", "AsExpected", "")
 }
 
+// settleManager plays a rollout of the manager that is done, while the node of one agent is not Ready.
+func (s server) settleManager(t *testing.T) {
+	t.Helper()
+	s.playManager(t, 2, 2, 2)
+	s.playAgents(t, 5, 5, 4)
+	s.awaitCondition(t, "Progressing", "True", "RollingOut", "agents: 4 of 5 ready, awaiting 1 node(s)")
+}
+
 func (s server) testConditions(t *testing.T) {
 	s.awaitCondition(t, "Progressing", "True", "RollingOut", "agents: the last change is not observed yet")
 	s.playManager(t, 2, 2, 2)
@@ -254,9 +262,10 @@ func (s server) testModes(t *testing.T) {
 	s.awaitCondition(t, "Progressing", "True", "RollingOut", "manager: 1 old replica(s) still run")
 	// The manager that still runs in Replace keeps its right.
 	s.await(t, clusterRole, "", "hawser-replace", "the role stays while an old manager runs", there)
-	s.settle(t)
-	s.awaitGone(t, clusterRole, "", "hawser-replace", "the role of Replace goes")
+	s.settleManager(t)
+	s.awaitGone(t, clusterRole, "", "hawser-replace", "the role of Replace goes, whatever the agents are about")
 	s.awaitEvent(t, "Pruned", "ClusterRole hawser-replace")
+	s.settle(t)
 }
 
 // testLaterRelease leaves two objects of a release that was taken back. The operator has no right to delete the one
@@ -414,10 +423,13 @@ func (s server) testMonitors(t *testing.T) {
 	s.await(t, monitor, namespace, "hawser-agent", "the monitor comes with its kind", there)
 	s.await(t, monitor, namespace, "hawser-operator", "so does that of the operator itself", there)
 	s.await(t, rule, namespace, "hawser", "the alerts come with their kind", there)
+	s.playAgents(t, 5, 2, 5)
 	s.change(t, `{"monitoring":"None"}`)
-	s.awaitGone(t, monitor, namespace, "hawser-agent", "the monitor is not wanted any more")
-	s.awaitGone(t, monitor, namespace, "hawser-operator", "nor is that of the operator itself")
+	s.awaitGone(t, monitor, namespace, "hawser-operator", "the monitor of the operator is not wanted any more")
 	s.awaitGone(t, rule, namespace, "hawser", "neither are the alerts")
+	s.await(t, monitor, namespace, "hawser-agent", "what is the agents' own stays while an old agent runs", there)
+	s.settle(t)
+	s.awaitGone(t, monitor, namespace, "hawser-agent", "it goes with the last old agent")
 	account := corev1.SchemeGroupVersion.WithKind("ServiceAccount")
 	s.awaitGone(t, account, namespace, "hawser-metrics-scraper", "neither is the account")
 }
@@ -455,7 +467,7 @@ func (s server) testNodeLabels(t *testing.T) {
 	s.args(t, deployment, "hawser-manager", "the flag is not set any more", func(args []string) bool {
 		return !slices.Contains(args, "--label-nodes=true")
 	})
-	s.settle(t)
+	s.settleManager(t)
 	s.awaitGone(t, clusterRole, "", "hawser-node-writes", "neither is the role wanted any more")
 	s.await(t, corev1.SchemeGroupVersion.WithKind("Node"), "", node.Name, "it has lost the labels of sets alone",
 		func(o *unstructured.Unstructured) bool {
@@ -463,6 +475,7 @@ func (s server) testNodeLabels(t *testing.T) {
 			return !has && o.GetLabels()["other"] == "kept"
 		})
 	check(t, s.admin.Delete(t.Context(), node))
+	s.settle(t)
 }
 
 // testTaint has the option of the taint taken away while a Node carries it.

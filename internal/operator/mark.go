@@ -35,12 +35,8 @@ func (u used) marked() string {
 
 // protect writes what is in use into the marks. If the VolumeManager has none, nothing must be installed; that another
 // object has none is a problem. No event shows that what refused the mark has ended, so it is tried again.
-func (r *Reconciler) protect(ctx context.Context, vm *volumesv1alpha1.VolumeManager,
+func (r *Reconciler) protect(ctx context.Context, vm *volumesv1alpha1.VolumeManager, u used,
 ) (time.Duration, []condition.Problem, error) {
-	u, err := r.findUsed(ctx, vm)
-	if err != nil {
-		return 0, nil, err
-	}
 	wait := r.recountIn(vm.Labels[volumesv1alpha1.InUseLabel], u.marked())
 	if wait > 0 {
 		return wait, nil, nil
@@ -49,7 +45,7 @@ func (r *Reconciler) protect(ctx context.Context, vm *volumesv1alpha1.VolumeMana
 		return 0, nil, err
 	}
 	if err := r.mark(ctx, u.marked()); err != nil {
-		return r.Recount, []condition.Problem{{Reason: volumesv1alpha1.ReasonMarkFailed, Message: err.Error()}}, nil
+		return r.Recount, []condition.Problem{{Reason: volumesv1alpha1.ReasonMarkFailed, Message: listed(err)}}, nil
 	}
 	return 0, nil, nil
 }

@@ -32,7 +32,7 @@ func TestAMarkThatIsRefusedIsTriedAgain(t *testing.T) {
 			}
 			return c.Patch(ctx, o, patch, opts...)
 		}})
-	again, problems, err := m.protect(t.Context(), read(m, vm))
+	again, problems, err := m.protect(t.Context(), read(m, vm), used{known: true})
 	if err != nil || len(problems) != 1 || problems[0].Reason != volumesv1alpha1.ReasonMarkFailed {
 		t.Errorf("protecting what cannot be patched: problems %v, error %v; want %s", problems, err,
 			volumesv1alpha1.ReasonMarkFailed)

@@ -30,9 +30,10 @@ import (
 	"github.com/hawser-io/hawser/internal/operator/render"
 )
 
-// render holds the agents' placement back if the new one would take the agent from volumes in use.
-func (r *Reconciler) render(ctx context.Context, in render.Input) ([]*unstructured.Unstructured, *condition.Problem,
-	error) {
+// render holds back what would take the agent from volumes in use: another placement, or directories in which it would
+// not find their mounts. The latter may have been changed while no operator ran that marks the VolumeManager.
+func (r *Reconciler) render(ctx context.Context, in render.Input, u used) ([]*unstructured.Unstructured,
+	[]condition.Problem, error) {
 	objects, err := render.Objects(in)
 	if err != nil {
 		return nil, nil, err
@@ -54,13 +55,28 @@ func (r *Reconciler) render(ctx context.Context, in render.Input) ([]*unstructur
 		return nil, nil, err
 	}
 	left, err := r.leaving(ctx, from.Spec.Template.Spec, to.Spec.Template.Spec)
-	if err != nil || len(left) == 0 {
-		return objects, nil, err
+	if err != nil {
+		return nil, nil, err
 	}
-	in.Placement = new(render.PlacementOf(from.Spec.Template.Spec))
+	var held []condition.Problem
+	if len(left) > 0 {
+		in.Placement = new(render.PlacementOf(from.Spec.Template.Spec))
+		held = append(held, condition.Problem{Reason: volumesv1alpha1.ReasonPlacementHeldBack,
+			Message: leavingMessage(left)})
+	}
+	kept := render.DirectoriesOf(from.Spec.Template.Spec)
+	if !u.released() && kept != render.DirectoriesOf(to.Spec.Template.Spec) {
+		in.Spec.KubeletRoot, in.Spec.RootDirectory = kept.Kubelet, kept.Root
+		held = append(held, condition.Problem{Reason: volumesv1alpha1.ReasonPlacementHeldBack, Message: fmt.Sprintf(
+			"spec.kubeletRoot and spec.rootDirectory are held back, because the agents would not find the mounts of volumes "+
+				"that are in use: they keep %s and %s. Release these volumes (kubectl get vai,nvs -A), or set the fields so",
+			kept.Kubelet, kept.Root)})
+	}
+	if len(held) == 0 {
+		return objects, nil, nil
+	}
 	objects, err = render.Objects(in)
-	return objects, &condition.Problem{Reason: volumesv1alpha1.ReasonPlacementHeldBack,
-		Message: leavingMessage(left)}, err
+	return objects, held, err
 }
 
 // leaving returns the nodes with volumes in use that would lose their agent.

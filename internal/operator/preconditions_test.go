@@ -28,6 +28,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/controllertest"
+	"github.com/hawser-io/hawser/internal/handshake"
 	"github.com/hawser-io/hawser/internal/operator/render"
 )
 
@@ -59,7 +60,8 @@ func (c cacheOfReader) List(ctx context.Context, list client.ObjectList, opts ..
 func newMeanwhile(t *testing.T, objects ...client.Object) *meanwhile {
 	t.Helper()
 	m := &meanwhile{t: t, act: func() {},
-		live: fake.NewClientBuilder().WithScheme(controllertest.Scheme()).WithObjects(objects...).Build()}
+		live: fake.NewClientBuilder().WithScheme(controllertest.Scheme()).WithObjects(objects...).
+			WithStatusSubresource(&volumesv1alpha1.VolumeManager{}).Build()}
 	reader := interceptor.NewClient(m.live, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
 			opts ...client.GetOption) error {
@@ -308,6 +310,32 @@ func TestARemovalIsFinishedForTheVolumeManagerThatWasDeleted(t *testing.T) {
 		if got, err := (remover{m.Reconciler}).isFinished(t.Context(), vm); got != c.want || err != nil {
 			t.Errorf("removal of a VolumeManager that is %s: finished %t, error %v; want %t", name, got, err, c.want)
 		}
+	}
+}
+
+// An intent or a pod that was refused until then may be there before the cache has seen the VolumeManager go.
+func TestNothingIsAppliedForAVolumeManagerThatIsGone(t *testing.T) {
+	state := &volumesv1alpha1.NodeVolumeState{ObjectMeta: with("node-a")}
+	state.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "uid-1", InUse: true}}
+	m := newMeanwhile(t, state)
+	m.guards, m.Kinds = guards{m.Cache}, Kinds{mutating: true}
+	vm := &volumesv1alpha1.VolumeManager{ObjectMeta: with("cluster", volumesv1alpha1.RemovalFinalizer)}
+	vm.Spec.Removal = volumesv1alpha1.RemovalDrain
+	if _, err := (remover{m.Reconciler}).dismantle(t.Context(), vm); err != nil {
+		t.Errorf("removal of a VolumeManager that is gone: error %v, want that nothing is done", err)
+	}
+}
+
+func TestTheOperatorKnowsWhatTwoMachinesOfANameUse(t *testing.T) {
+	state := &volumesv1alpha1.NodeVolumeState{ObjectMeta: with("node-a")}
+	state.Status.Volumes = []volumesv1alpha1.NodeVolume{
+		{VolumeName: "v", AttachmentUID: "uid-1", InUse: true},
+		{VolumeName: "v", AttachmentUID: "uid-1", InUse: true,
+			Machine: &volumesv1alpha1.MachineIdentity{SystemUUID: "another"}},
+	}
+	if _, err := strip(state); err != nil || !handshake.UsedByTwo(state, "uid-1") {
+		t.Errorf("the operator keeps of the volumes of node-a %+v, error %v; want that two machines use attachment uid-1",
+			state.Status.Volumes, err)
 	}
 }
 

@@ -45,36 +45,49 @@ func (r remover) dismantle(ctx context.Context, vm *volumesv1alpha1.VolumeManage
 	if !controllerutil.ContainsFinalizer(vm, volumesv1alpha1.RemovalFinalizer) {
 		return 0, nil
 	}
-	u, err := r.findUsed(ctx, vm)
-	if err != nil {
+	if finished, err := r.isFinished(ctx, vm); finished || err != nil {
 		return 0, err
 	}
-	if u.pods, err = r.runningPods(ctx); err != nil {
-		return 0, err
+	u, err := r.findUsed(ctx, vm)
+	if err == nil {
+		u.pods, err = r.runningPods(ctx)
+	}
+	if err != nil && pastDraining(vm) {
+		return 0, r.fails(ctx, vm, removedReason(vm), err)
+	}
+	if err != nil {
+		unknown := notRemoved(volumesv1alpha1.ReasonUseUnknown, "it is not known what is in use: %s", listed(err))
+		return 0, errors.Join(err, r.reportRemoval(ctx, vm, unknown))
 	}
 	if !u.nothing() && (u.known || !pastDraining(vm)) {
 		return r.drain(ctx, vm, u)
 	}
-	if finished, err := r.isFinished(ctx, vm); finished || err != nil {
-		return 0, err
-	}
 	if err := errors.Join(r.ungate(ctx), r.refuseNew(ctx, vm)); err != nil {
-		return 0, err
+		return 0, r.fails(ctx, vm, volumesv1alpha1.ReasonStoppingPrograms, err)
 	}
 	programs, err := r.programs(ctx)
 	if err != nil {
-		return 0, err
+		return 0, r.fails(ctx, vm, volumesv1alpha1.ReasonStoppingPrograms, err)
 	}
 	if len(programs) > 0 {
+		if err := r.stop(ctx); err != nil {
+			return 0, r.fails(ctx, vm, volumesv1alpha1.ReasonStoppingPrograms, err)
+		}
 		wait := notRemoved(volumesv1alpha1.ReasonStoppingPrograms, "nothing is in use; waiting for the end of %s",
 			strings.Join(programs, ", "))
-		return 0, errors.Join(r.stop(ctx), r.reportRemoval(ctx, vm, wait))
+		return 0, r.reportRemoval(ctx, vm, wait)
 	}
 	return 0, r.clean(ctx, vm)
 }
 
-// isFinished reports whether an earlier reconcile has let the VolumeManager go. The cache may not have that yet. What
-// is applied now would stay for good.
+// fails reports with what a stage fails, and returns it. As long as that is the same, the status stays as it is.
+func (r remover) fails(ctx context.Context, vm *volumesv1alpha1.VolumeManager, stage string, err error) error {
+	return errors.Join(err, r.reportRemoval(ctx, vm, notRemoved(stage, "nothing is in use, but a step fails and is tried "+
+		"again: %s", listed(err))))
+}
+
+// isFinished reports whether an earlier reconcile has let the VolumeManager go. The cache may not have that yet, but
+// already an intent or a pod that was refused until then. What is applied now would stay for good.
 func (r remover) isFinished(ctx context.Context, vm *volumesv1alpha1.VolumeManager) (bool, error) {
 	live := &volumesv1alpha1.VolumeManagerList{}
 	if err := r.Live.List(ctx, live); err != nil {
@@ -90,9 +103,16 @@ func (r remover) isFinished(ctx context.Context, vm *volumesv1alpha1.VolumeManag
 
 // pastDraining reports whether an earlier reconcile found nothing in use. What the kinds had is then of no interest.
 func pastDraining(vm *volumesv1alpha1.VolumeManager) bool {
-	c := meta.FindStatusCondition(vm.Status.Conditions, volumesv1alpha1.ConditionRemoved)
-	return c != nil && (c.Reason == volumesv1alpha1.ReasonStoppingPrograms ||
-		c.Reason == volumesv1alpha1.ReasonCleaningUp)
+	reason := removedReason(vm)
+	return reason == volumesv1alpha1.ReasonStoppingPrograms || reason == volumesv1alpha1.ReasonCleaningUp
+}
+
+// removedReason is the stage that an earlier reconcile has reported; empty for none.
+func removedReason(vm *volumesv1alpha1.VolumeManager) string {
+	if c := meta.FindStatusCondition(vm.Status.Conditions, volumesv1alpha1.ConditionRemoved); c != nil {
+		return c.Reason
+	}
+	return ""
 }
 
 // refuseNew applies the policies that refuse new intents and new pods with inline volumes. No manager would release
@@ -110,22 +130,22 @@ func (r remover) refuseNew(ctx context.Context, vm *volumesv1alpha1.VolumeManage
 // nothing else is left, they go without Drain too.
 func (u used) drains(vm *volumesv1alpha1.VolumeManager) bool {
 	return vm.Spec.Removal == volumesv1alpha1.RemovalDrain ||
-		u.known && len(u.uses) == 0 && u.noPods() && len(u.intents) > 0
+		u.released() && len(u.intents) > 0
 }
 
 // drain keeps the installation, which has to release the volumes, and lets go of intents if that is wanted.
 func (r remover) drain(ctx context.Context, vm *volumesv1alpha1.VolumeManager, u used) (time.Duration, error) {
-	draining := u.drains(vm)
-	if draining {
-		if err := r.deleteGating(ctx); err != nil {
-			return 0, err
-		}
+	leaving := removal{draining: u.drains(vm), condition: waitsFor(vm, u)}
+	var failure error
+	if leaving.draining {
+		// An intent that is deleted before new ones are refused would be created again.
+		failure = errors.Join(r.deleteGating(ctx), r.refuseNew(ctx, vm), r.deleteIntents(ctx, vm, u.intents))
 	}
-	again, err := r.install(ctx, vm, removal{draining: draining, condition: waitsFor(vm, u)})
-	if !draining {
-		return again, err
+	if failure != nil {
+		leaving.condition.Message += fmt.Sprintf(". A step fails and is tried again: %s", listed(failure))
 	}
-	return again, errors.Join(err, r.deleteIntents(ctx, vm, u.intents))
+	again, err := r.install(ctx, vm, u, leaving)
+	return again, errors.Join(failure, err)
 }
 
 func waitsFor(vm *volumesv1alpha1.VolumeManager, u used) *metav1.Condition {

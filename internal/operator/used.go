@@ -38,9 +38,10 @@ type used struct {
 	directories []string
 }
 
-func (u used) nothing() bool {
-	return u.known && len(u.uses) == 0 && len(u.intents) == 0 && u.noPods()
-}
+func (u used) nothing() bool { return u.released() && len(u.intents) == 0 }
+
+// released: there may be intents left, but only those that show what upstream does.
+func (u used) released() bool { return u.known && len(u.uses) == 0 && u.noPods() }
 
 // noPods have or had anything that agents have yet to take away.
 func (u used) noPods() bool { return len(u.pods) == 0 && len(u.directories) == 0 }

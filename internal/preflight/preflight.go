@@ -72,9 +72,10 @@ type Report struct {
 	LeftOut []doctor.LeftOut `json:"leftOut,omitempty"`
 	// InitialSpec is what to set in the first VolumeManager because of the checks.
 	InitialSpec map[string]any `json:"initialSpec,omitempty"`
-	// Next is the command to go on with.
-	Next string    `json:"next"`
-	Time time.Time `json:"time"`
+	// Next is the command to go on with, and NextRemark when, or with what.
+	Next       string    `json:"next"`
+	NextRemark string    `json:"nextRemark,omitempty"`
+	Time       time.Time `json:"time"`
 }
 
 // Count returns how many checks have a status.
@@ -177,9 +178,10 @@ func (x *examination) find(reason string, object facts.Ref, format string, args 
 	if object.Kind == facts.KindCSIDriver {
 		places["driver"] = object.Name
 	}
+	run, remarks := catalog.Separate(e.Commands(places))
 	c := Check{Status: Warn, Name: x.check, Finding: &explain.Finding{Code: e.Code, Reason: e.Reason, Level: e.Level,
 		Says: e.Says, Detail: fmt.Sprintf(format, args...), Object: object, Acts: e.Acts, Way: e.Way,
-		Run: e.Commands(places), URL: e.URL()}}
+		Run: run, Remarks: remarks, URL: e.URL()}}
 	if e.Level == catalog.Problem {
 		c.Status = Blocked
 	}
@@ -213,9 +215,10 @@ func (x *examination) finished() *Report {
 	case r.Installed:
 		r.Next = "kubectl hawser doctor"
 	case r.Count(Blocked) > 0:
-		r.Next = "kubectl hawser preflight   # again, once nothing is BLOCKED"
+		r.Next, r.NextRemark = "kubectl hawser preflight", "again, once nothing is BLOCKED"
 	default:
-		r.Next = "kubectl apply -k .   # an overlay of config/default with your images: docs/install.md, \"With kubectl\""
+		r.Next = "kubectl apply -k ."
+		r.NextRemark = "an overlay of config/default with your images: docs/install.md, \"With kubectl\""
 	}
 	return r
 }

@@ -74,7 +74,20 @@ func (c *checker) manager() {
 	if explain.ManagerSilent(c.r.Facts) {
 		c.add(Hangs, "manager", "no manager renews the Lease, so nothing is attached or detached").Run =
 			[]string{"kubectl get pods -n " + c.r.ManagerLease.Ref.Namespace + " -l app.kubernetes.io/component=manager"}
+	} else if unread := c.r.ManagerLease.Unread(); unread != "" {
+		c.add(Unknown, "manager", "%s", unread)
 	}
+}
+
+// unreadOf is what cannot be read of what shows that a node and its agent are alive; empty if all can.
+func unreadOf(n *facts.Node) string {
+	return cmp.Or(n.Node.Unread(), n.State.Unread(), n.Lease.Unread())
+}
+
+// Unread is what cannot be read of what shows that the manager, a node and its agent are alive; empty if all can.
+func Unread(f *facts.Facts, node string) string {
+	n, _ := f.NodeOf(node)
+	return cmp.Or(f.ManagerLease.Unread(), unreadOf(&n))
 }
 
 // target checks the node where intents go, and that its agent knows these drivers.
@@ -85,12 +98,14 @@ func (c *checker) target(node string, drivers sets.Set[string]) {
 	for _, driver := range sets.List(drivers.Insert("")) {
 		blocked = cmp.Or(blocked, explain.CannotArrive(c.r.Facts, node, driver))
 	}
-	switch {
+	switch unread := unreadOf(&n); {
 	case !n.Node.Found:
 		c.add(Unknown, about, "it cannot be read: %v", n.Node.Err)
 		return
 	case blocked != "":
 		c.add(Hangs, about, "%s", blocked).Run = []string{"kubectl hawser why node " + node}
+	case unread != "":
+		c.add(Unknown, about, "%s", unread)
 	case n.Node.Value.DeletionTimestamp != nil:
 		c.add(Hangs, about, "the Node is being deleted")
 	default:
@@ -171,6 +186,9 @@ func (c *checker) source(intent *volumesv1alpha1.VolumeAttachmentIntent) {
 	if !n.State.Found {
 		c.add(Unknown, about, "its node state cannot be read: %v", n.State.Err)
 		return
+	}
+	if unread := unreadOf(&n); unread != "" {
+		c.add(Unknown, about, "%s", unread)
 	}
 	if problem := problemOf(n.State.Value, intent.Status.UniqueVolumeName); problem != "" {
 		c.add(Hangs, about, "%s", problem).Run = why

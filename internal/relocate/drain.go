@@ -54,6 +54,7 @@ func (d *drain) leave(source *volumesv1alpha1.VolumeAttachmentIntent) (*Leaving,
 	c := &checker{r: d.r}
 	switch m := ManagerOf(source); {
 	case source.DeletionTimestamp != nil && (m != nil || d.match(source) == nil):
+		c.data(source)
 		c.source(source) // it leaves, and whoever deleted it wants no replacement
 	case m != nil:
 		c.managed(source)
@@ -62,6 +63,7 @@ func (d *drain) leave(source *volumesv1alpha1.VolumeAttachmentIntent) (*Leaving,
 			return nil, err
 		}
 	case d.drop:
+		c.data(source)
 		c.source(source)
 	default:
 		c.add(Refused, "intent "+l.Intent, "it is lost with the node unless it goes to another node (--to) or is not needed "+
@@ -95,6 +97,7 @@ func (d *drain) move(l *Leaving, source *volumesv1alpha1.VolumeAttachmentIntent,
 	} else if pv.Err != nil {
 		c.add(Unknown, "volume", "PersistentVolume %s cannot be read: %v", pv.Ref.Name, pv.Err)
 	}
+	c.sameClaim(source)
 	c.source(source)
 	return nil
 }

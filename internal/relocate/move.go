@@ -143,6 +143,7 @@ func leave(r *facts.Relocation, source *volumesv1alpha1.VolumeAttachmentIntent, 
 			l.Progress.Replacement, l.Want = match, match
 		}
 		l.Replacement = facts.Key(l.Want)
+		c.sameClaim(source)
 		c.source(source)
 	}
 	l.Checks = c.checks

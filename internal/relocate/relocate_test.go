@@ -34,6 +34,12 @@ func with(conditions ...metav1.Condition) func(*volumesv1alpha1.VolumeAttachment
 	}
 }
 
+func onVolume(name, unique string) func(*volumesv1alpha1.VolumeAttachmentIntent) {
+	return func(i *volumesv1alpha1.VolumeAttachmentIntent) {
+		i.Status.VolumeName, i.Status.UniqueVolumeName = name, unique
+	}
+}
+
 func terminating(i *volumesv1alpha1.VolumeAttachmentIntent) {
 	i.DeletionTimestamp = ptr.To(metav1.Now())
 }
@@ -73,6 +79,13 @@ func TestASourceIsDeletedOnlyOnceNothingElseHoldsItsReplacementBack(t *testing.T
 				metav1.ConditionUnknown, "AgentUnreachable")))}, AwaitTarget, "AgentUnreachable"},
 		"the manager has only resolved the replacement": {Progress{Source: intent("a", "node-a"),
 			Replacement: intent("b", "node-b", with(resolved))}, AwaitTarget, ""},
+		"the replacement has another volume": {Progress{Source: intent("a", "node-a", onVolume("pv-1", "a")),
+			Replacement: intent("b", "node-b", onVolume("pv-2", "b"), with(resolved,
+				condition(volumesv1alpha1.ConditionReady, metav1.ConditionTrue, "Ready")))}, Failed, "has volume pv-2"},
+		"the replacement has another volume under the same name": {
+			Progress{Source: intent("a", "node-a", onVolume("pv-1", "a")),
+				Replacement: intent("b", "node-b", onVolume("pv-1", "b"), with(resolved,
+					condition(volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, "VolumeInUseElsewhere")))}, Failed, ""},
 		"the replacement is published beside the source": {Progress{Source: intent("a", "node-a"),
 			Replacement: intent("b", "node-b", with(resolved,
 				condition(volumesv1alpha1.ConditionReady, metav1.ConditionTrue, "Ready")))}, Delete, ""},

@@ -56,8 +56,8 @@ var heldBack = map[string]bool{
 	volumesv1alpha1.ReasonVolumeInUse: true, volumesv1alpha1.ReasonReadWriteOncePod: true,
 }
 
-// Next is the next step, and what is waited for or why it failed. It never returns Delete before the replacement is
-// Ready, or waits for nothing but the source.
+// Next is the next step, and what is waited for or why it failed. It never returns Delete before the replacement has
+// the volume of the source and is Ready, or waits for nothing but the source.
 func (p Progress) Next() (step Step, why string) {
 	source := p.Source
 	switch {
@@ -99,6 +99,8 @@ func (p Progress) accepted() (Step, string) {
 		return AwaitResolved, "the manager has not resolved the replacement yet"
 	case c.Status == metav1.ConditionFalse:
 		return Failed, because(c)
+	case otherVolume(p.Source, p.Replacement) != "":
+		return Failed, otherVolume(p.Source, p.Replacement)
 	case refused && heldBack[attached.Reason] || Ready(p.Replacement):
 		return Delete, ""
 	default:

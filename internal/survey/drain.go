@@ -14,6 +14,7 @@ import (
 	storagehelpers "k8s.io/component-helpers/storage/volume"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/explain/catalog"
 	"github.com/hawser-io/hawser/internal/explain/facts"
 	"github.com/hawser-io/hawser/internal/status"
 )
@@ -26,6 +27,10 @@ const (
 	Moves Fate = "Moves"
 	// NeedsDelete means that an intent has to be deleted, because a drain deletes pods only.
 	NeedsDelete Fate = "NeedsDelete"
+	// LosesData means that the volume is released, and that its data is deleted then.
+	LosesData Fate = "LosesData"
+	// Unknown means that what decides it could not be read.
+	Unknown Fate = "Unknown"
 	// Hangs means that the volume would not be released, or could be used nowhere else.
 	Hangs Fate = "Hangs"
 )
@@ -49,30 +54,39 @@ type Leaver struct {
 	Run   []string `json:"run,omitempty"`
 }
 
-// Hanging counts the volumes that would not leave.
-func (d *Drain) Hanging() int {
+// Count the volumes of a fate.
+func (d *Drain) Count(fate Fate) int {
 	n := 0
 	for _, v := range d.Volumes {
-		if v.Fate == Hangs {
+		if v.Fate == fate {
 			n++
 		}
 	}
 	return n
 }
 
+// Findings counts the volumes that a person has to look at before the drain.
+func (d *Drain) Findings() int { return len(d.Volumes) - d.Count(Moves) - d.Count(NeedsDelete) }
+
 // Ground is what a plan is made on.
 type Ground struct {
 	State   *volumesv1alpha1.NodeVolumeState
 	Intents []volumesv1alpha1.VolumeAttachmentIntent
+	// Unread is what could not be read of the node and its intents; empty if all was.
+	Unread string
 	// Blocked is why the node releases nothing, such as an agent that is silent.
 	Blocked string
 	// Volumes are the PersistentVolumes of the node by name.
 	Volumes map[string]*corev1.PersistentVolume
+	// VolumesUnread is why some of them could not be read.
+	VolumesUnread error
+	// Endings of their data by the same names.
+	Endings map[string]facts.Ending
 	// Nodes are those of the cluster.
 	Nodes []corev1.Node
 }
 
-// PlanDrain explains for each volume of a node what a drain would do to it, the hanging ones first.
+// PlanDrain explains for each volume of a node what a drain would do to it, the worst first.
 func PlanDrain(g Ground) Drain {
 	d := Drain{Node: g.State.Name, Blocked: g.Blocked, Volumes: []Leaver{}}
 	lines := map[string]*volumesv1alpha1.NodeVolume{}
@@ -90,7 +104,7 @@ func PlanDrain(g Ground) Drain {
 			d.Volumes = append(d.Volumes, leaver(g, &volumesv1alpha1.NodeAttachment{VolumeName: l.VolumeName}, l))
 		}
 	}
-	order := []Fate{Hangs, NeedsDelete, Moves}
+	order := []Fate{LosesData, Hangs, Unknown, NeedsDelete, Moves}
 	slices.SortStableFunc(d.Volumes, func(a, b Leaver) int {
 		return slices.Index(order, a.Fate) - slices.Index(order, b.Fate)
 	})
@@ -116,7 +130,24 @@ func leaver(g Ground, e *volumesv1alpha1.NodeAttachment, l *volumesv1alpha1.Node
 			v.Run = append(v.Run, deletion(facts.Key(intent)))
 		}
 	}
+	if ending := g.Endings[e.PersistentVolumeName]; ending.Why != "" {
+		v.Fate, v.Why = LosesData, ending.Why+"; "+v.Why
+		v.Run = slices.Concat([]string{catalog.SetRetain(e.PersistentVolumeName)}, v.Run)
+	} else if why := unknown(g, e); why != "" {
+		v.Fate, v.Why = Unknown, why+"; "+v.Why
+	}
 	return v
+}
+
+// unknown is what could not be read and might change what becomes of a volume; empty if all was.
+func unknown(g Ground, e *volumesv1alpha1.NodeAttachment) string {
+	switch {
+	case g.Unread != "":
+		return g.Unread
+	case g.VolumesUnread != nil && e.PersistentVolumeName != "" && g.Volumes[e.PersistentVolumeName] == nil:
+		return "PersistentVolume " + e.PersistentVolumeName + " cannot be read: " + g.VolumesUnread.Error()
+	}
+	return g.Endings[e.PersistentVolumeName].Unread
 }
 
 // deletion is the command that deletes an intent, which is named with its namespace.

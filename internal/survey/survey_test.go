@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/explain/facts"
 )
 
 func quantity(s string) *resource.Quantity {
@@ -54,14 +55,25 @@ func TestAFullVolumeIsNotRoundedDown(t *testing.T) {
 
 func TestOrphansAreLostIntentsAndForcedDetaches(t *testing.T) {
 	now := metav1.Now()
+	lifted := &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceFenced, Unprotected: true,
+		Fence: &volumesv1alpha1.FenceReference{Proves: volumesv1alpha1.FenceAccessCut}}
 	got := Orphans([]volumesv1alpha1.NodeVolumeState{state("node-a",
-		[]volumesv1alpha1.NodeAttachment{{VolumeName: "forced", AttachmentUID: "va-1", DetachedTime: &now},
-			{VolumeName: "kept"}},
+		[]volumesv1alpha1.NodeAttachment{
+			{VolumeName: "forced", AttachmentUID: "va-1", State: volumesv1alpha1.AttachmentDetaching, DetachedTime: &now},
+			{VolumeName: "kept"},
+			{VolumeName: "lifted", AttachmentUID: "va-2", State: volumesv1alpha1.AttachmentDetaching, DetachedTime: &now,
+				Evidence: lifted}},
 		volumesv1alpha1.NodeVolume{VolumeName: "lost", Publications: []volumesv1alpha1.Publication{
 			{Intent: volumesv1alpha1.IntentReference{Namespace: "shop", Name: "gone"}, Path: "/p", Orphan: true},
 			{Intent: volumesv1alpha1.IntentReference{Namespace: "shop", Name: "here"}, Path: "/q"}}})}, nil)
-	if len(got) != 2 || got[0].Intent != "shop/gone" || got[1].Volume != "forced" {
-		t.Errorf("orphans %+v, want that of intent shop/gone and the forced detach", got)
+	if len(got) != 3 || got[0].Intent != "shop/gone" || got[1].Volume != "forced" || got[2].Volume != "lifted" {
+		t.Fatalf("orphans %+v, want that of intent shop/gone and two forced detaches", got)
+	}
+	if run := got[1].Run; len(run) != 2 || !strings.HasSuffix(run[1], "va-1 --reason=... --dry-run") {
+		t.Errorf("way out of a forced detach: %q, want a declaration that only shows what it would declare", run)
+	}
+	if run := got[2].Run; len(run) != 1 {
+		t.Errorf("way out where the access of the machine is not cut any more: %q, want no declaration", run)
 	}
 }
 
@@ -117,8 +129,8 @@ func TestADrainNamesWhatMovesWhatNeedsADeleteAndWhatHangs(t *testing.T) {
 			t.Errorf("volume %s: %s (%s), want %s", v.Volume, v.Fate, v.Why, want[v.Volume])
 		}
 	}
-	if d.Hanging() != 3 || d.Volumes[0].Fate != Hangs || d.Volumes[0].Claim != "shop/local" {
-		t.Errorf("%d hang, the first is %+v; want 3, and these first, with the claim", d.Hanging(), d.Volumes[0])
+	if d.Count(Hangs) != 3 || d.Volumes[0].Fate != Hangs || d.Volumes[0].Claim != "shop/local" {
+		t.Errorf("%d hang, the first is %+v; want 3, and these first, with the claim", d.Count(Hangs), d.Volumes[0])
 	}
 	ground.Nodes = append(ground.Nodes, node("node-c", "a"))
 	for _, v := range PlanDrain(ground).Volumes {
@@ -126,8 +138,15 @@ func TestADrainNamesWhatMovesWhatNeedsADeleteAndWhatHangs(t *testing.T) {
 			t.Errorf("with another node of its affinity: %s (%s), want %s", v.Fate, v.Why, Moves)
 		}
 	}
+	ground.Volumes["pv-wanted"], s.Spec.Attachments[1].PersistentVolumeName = &corev1.PersistentVolume{}, "pv-wanted"
+	ground.Endings = map[string]facts.Ending{"pv-wanted": {Why: "its claim is being deleted"}}
+	if d = PlanDrain(ground); d.Volumes[0].Fate != LosesData || len(d.Volumes[0].Run) != 2 ||
+		!strings.Contains(d.Volumes[0].Run[0], "Retain") || d.Findings() != d.Count(Hangs)+1 {
+		t.Errorf("the first is %+v, want %s, with the way to keep the data before the deletion; %d findings", d.Volumes[0],
+			LosesData, d.Findings())
+	}
 	ground.Blocked = "the agent is silent"
-	if d := PlanDrain(ground); d.Hanging() != len(d.Volumes) {
-		t.Errorf("on a node that releases nothing %d of %d volumes hang, want all", d.Hanging(), len(d.Volumes))
+	if d := PlanDrain(ground); d.Count(Hangs) != len(d.Volumes) {
+		t.Errorf("on a node that releases nothing %d of %d volumes hang, want all", d.Count(Hangs), len(d.Volumes))
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/explain/facts"
+	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 // Use is how full a volume on a node is. Drivers report it once a minute; a value is -1 where the driver reports none.
@@ -122,10 +123,7 @@ func Orphans(states []volumesv1alpha1.NodeVolumeState, volumes map[string]*corev
 		}
 		for j := range state.Spec.Attachments {
 			if e := &state.Spec.Attachments[j]; e.DetachedTime != nil {
-				orphans = append(orphans, Orphan{Node: state.Name, Volume: e.VolumeName,
-					Why: "the volume was forced away, and the node's agent has not reported since",
-					Run: []string{"kubectl hawser why node " + state.Name,
-						"kubectl hawser declare-released " + state.Name + " " + string(e.AttachmentUID) + " --reason ..."}})
+				orphans = append(orphans, forcedAway(state, e))
 			}
 		}
 		for j := first; j < len(orphans); j++ {
@@ -133,6 +131,20 @@ func Orphans(states []volumesv1alpha1.NodeVolumeState, volumes map[string]*corev
 		}
 	}
 	return orphans
+}
+
+// forcedAway is a forced detach. A machine whose access is not cut any more may write again, so why names the way out.
+func forcedAway(state *volumesv1alpha1.NodeVolumeState, e *volumesv1alpha1.NodeAttachment) Orphan {
+	o := Orphan{Node: state.Name, Volume: e.VolumeName,
+		Why: "the volume was forced away, and the node's agent has not reported since. Only if its machine is off for " +
+			"good may its release be declared",
+		Run: []string{"kubectl hawser why node " + state.Name}}
+	_, declared := state.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+string(e.AttachmentUID)]
+	if !declared && !handshake.NodeOf(state, e.VolumeName).Entry.Lifted {
+		o.Run = append(o.Run, fmt.Sprintf("kubectl hawser declare-released %s %s --reason=... --dry-run", state.Name,
+			e.AttachmentUID))
+	}
+	return o
 }
 
 func orphanOf(node, volumeName string, p volumesv1alpha1.Publication) Orphan {

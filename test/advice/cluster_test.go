@@ -65,7 +65,7 @@ func TestTheWholeCluster(t *testing.T) {
 				return why("volumeattachment", va.Name)
 			}},
 		"an attachment of a volume that has gone": {code: "HWS924", ends: attachmentGone,
-			way: "Then delete the attachment and remove its finalizers",
+			way: "Then delete the attachment and remove the finalizer of its attacher",
 			comes: func(s *story) question {
 				pv := s.inUse(nodeB)
 				s.t.Cleanup(func() { s.dropped(s.intent) })

@@ -203,7 +203,8 @@ func TestAgentsAndDrivers(t *testing.T) {
 				return why("node", nodeStopped)
 			},
 			act: func(s *story) {
-				s.bash("kubectl hawser declare-released " + nodeStopped + " --all-stuck --reason=off --yes --hawser-namespace=" +
+				s.bash("kubectl hawser declare-released " + nodeStopped +
+					" --other-machine --reason=off --yes --hawser-namespace=" +
 					install.Namespace())
 			}},
 		"a release that fails": {code: "HWS428", way: "Repair what the error names",

@@ -312,16 +312,19 @@ func summary(raw json.RawMessage) string {
 // changing are the verbs of commands that change something.
 var changing = []string{"delete", "patch", "taint", "label", "uncordon", "annotate"}
 
-// obey runs the printed command that changes something, exactly as it is printed.
+// obey runs the printed command that changes something, exactly as it is printed, after one that keeps the data.
 func (s *story) obey(found *explain.Finding) {
 	s.t.Helper()
-	i := slices.IndexFunc(found.Run, func(line string) bool {
-		return slices.Contains(changing, strings.Fields(line)[1])
-	})
-	if i < 0 {
-		s.t.Fatalf("finding %s advises %q, want a command that changes something", found.Code, found.Run)
+	for _, line := range found.Run {
+		if !slices.Contains(changing, strings.Fields(line)[1]) {
+			continue
+		}
+		s.bash(line)
+		if !strings.Contains(line, "persistentVolumeReclaimPolicy") {
+			return
+		}
 	}
-	s.bash(found.Run[i])
+	s.t.Fatalf("finding %s advises %q, want a command that changes something", found.Code, found.Run)
 }
 
 // bash runs a command as an administrator would.

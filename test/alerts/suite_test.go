@@ -75,7 +75,7 @@ func run(m *testing.M) int {
 		return 0
 	}
 	ctrl.SetLogger(logr.Discard())
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
 	defer cancel()
 	var err error
 	if shared, err = start(ctx); err != nil {

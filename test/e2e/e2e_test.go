@@ -53,9 +53,14 @@ func run(m *testing.M) int {
 		fmt.Println("LEFT OUT (needs root): every end-to-end test")
 		return 0
 	}
+	bin, err := system.BuildRace(context.Background())
+	if err != nil {
+		fmt.Println("FAIL: building the programs:", err)
+		return 1
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	if err := start(ctx); err != nil {
+	if err := start(ctx, bin); err != nil {
 		fmt.Println("FAIL: starting the system:", err)
 		return 1
 	}
@@ -79,11 +84,7 @@ func run(m *testing.M) int {
 	return code
 }
 
-func start(ctx context.Context) error {
-	bin, err := system.BuildRace(ctx)
-	if err != nil {
-		return err
-	}
+func start(ctx context.Context, bin string) error {
 	// For all programs of the system: less garbage collection needs less processor time.
 	if err := os.Setenv("GOGC", "400"); err != nil {
 		return fmt.Errorf("setting the environment of the programs: %w", err)

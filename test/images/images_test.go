@@ -31,8 +31,8 @@ import (
 
 const (
 	// The claims, and what uses each of them.
-	ofIntent, ofPod, ofInline, ofGoneNode, ofRestarts = "of-an-intent", "of-a-pod", "of-inline", "of-a-gone-node",
-		"of-restarts"
+	ofIntent, ofPod, ofInline, ofGoneNode, ofRestarts, ofDeletedNode = "of-an-intent", "of-a-pod", "of-inline",
+		"of-a-gone-node", "of-restarts", "of-a-deleted-node"
 	// The manager runs on node-a, the operator on node-b (testdata/network.yaml), and agents on node-a and on the node
 	// that will be gone.
 	nodeA, nodeB, goneNode = "node-a", "node-b", "node-c"
@@ -57,7 +57,7 @@ func TestHawserRunsFromItsImages(t *testing.T) {
 	s := newSuite(t)
 	s.importImages(t)
 	check(t, s.PlayNetwork(limited(t), true))
-	for _, name := range []string{ofIntent, ofPod, ofInline, ofGoneNode, ofRestarts} {
+	for _, name := range []string{ofIntent, ofPod, ofInline, ofGoneNode, ofRestarts, ofDeletedNode} {
 		s.claim(t, name)
 	}
 	s.awaitDrivers(t)

@@ -36,6 +36,7 @@ func (s suite) testKubectl(t *testing.T, before inventory) {
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: ofPod}})
 	s.testInline(t)
 	s.testRestarts(t)
+	s.testDeletedNode(t)
 	s.attachToGoneNode(t)
 	s.awaitMarks(t, "3")
 	for _, order := range wrongOrders(overlay) {

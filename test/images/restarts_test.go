@@ -88,16 +88,9 @@ func (s suite) replaceAgent(t *testing.T) {
 	lease := client.ObjectKey{Namespace: hawser, Name: volumesv1alpha1.AgentLeasePrefix + nodeA}
 	last := &coordinationv1.Lease{}
 	check(t, s.Client.Get(limited(t), lease, last))
-	var agents corev1.PodList
-	check(t, s.Client.List(limited(t), &agents, client.InNamespace(hawser),
-		client.MatchingLabels{"app.kubernetes.io/component": "agent"}))
-	for i := range agents.Items {
-		if agents.Items[i].Spec.NodeName != nodeA {
-			continue
-		}
-		check(t, s.Client.Delete(limited(t), &agents.Items[i]))
-		s.awaitPod(t, &agents.Items[i], func(pod *corev1.Pod) bool { return pod == nil })
-	}
+	agent := s.agentOn(t, nodeA)
+	check(t, s.Client.Delete(limited(t), agent))
+	s.awaitPod(t, agent, func(pod *corev1.Pod) bool { return pod == nil })
 	_, err := system.Await(limited(t), s.System, &coordinationv1.LeaseList{}, lease,
 		func(now *coordinationv1.Lease) bool {
 			return now != nil && now.Spec.AcquireTime != nil && now.Spec.AcquireTime.After(last.Spec.AcquireTime.Time)

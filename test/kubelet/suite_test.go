@@ -31,7 +31,7 @@ const (
 	namespace    = "default"
 	class        = "loop"
 	// waitTimeout is the timeout of every wait.
-	waitTimeout = 2 * time.Minute
+	waitTimeout = 4 * time.Minute
 	// gracePeriod after which a silent node is not Ready.
 	gracePeriod = 12 * time.Second
 	// driverTimeout is how long an agent waits for a call to the driver of one that was killed.
@@ -59,7 +59,7 @@ func run(m *testing.M) int {
 		return 0
 	}
 	ctrl.SetLogger(logr.Discard())
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
 	defer cancel()
 	if err := start(ctx, attach); err != nil {
 		fmt.Println("FAIL: starting the system:", err)

@@ -7,7 +7,6 @@ package machine_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"os"
 	"os/exec"
@@ -43,25 +42,12 @@ func buildFollowed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	top, dir := apiserver.Root(), t.TempDir()
-	program := filepath.Join(top, "cmd", "agent")
-	source, err := os.ReadFile(filepath.Join(program, "main.go"))
+	overlay, err := overlay(t.TempDir(), map[string]string{"cmd/agent/stop.go": "test/machine/testdata/steps/stop.go"},
+		change{"cmd/agent/main.go", "\to := f.Options\n", "\to.Step = stopAt\n"})
 	ok(err)
-	const before = "\to := f.Options\n"
-	if strings.Count(string(source), before) != 1 {
-		t.Fatalf("cmd/agent has no single line %q, want it, to set the options after it", before)
-	}
-	altered := filepath.Join(dir, "main.go")
-	ok(os.WriteFile(altered, []byte(strings.Replace(string(source), before, before+"\to.Step = stopAt\n", 1)), 0o600))
-	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{
-		filepath.Join(program, "main.go"): altered,
-		filepath.Join(program, "stop.go"): filepath.Join(top, "test", "machine", "testdata", "steps", "stop.go"),
-	}})
-	ok(err)
-	ok(os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600))
-	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-overlay="+filepath.Join(dir,
-		"overlay.json"), "-o", filepath.Join(lab.dir, "bin", followed), "./cmd/agent")
-	build.Dir, build.Env = top, append(os.Environ(), "CGO_ENABLED=0")
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", overlay,
+		"-o", filepath.Join(lab.dir, "bin", followed), "./cmd/agent")
+	build.Dir, build.Env = apiserver.Root(), append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building the agent that is followed: error %v, want success: %s", err, out)
 	}

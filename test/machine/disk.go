@@ -7,9 +7,11 @@ package machine
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
 	"os/exec"
 	"slices"
 
@@ -33,6 +35,20 @@ type Disk struct {
 // CreateDisk makes the file of an empty disk.
 func CreateDisk(ctx context.Context, file string, bytes int64) error {
 	return qemuImg(ctx, "create", "-q", "-f", "qcow2", file, fmt.Sprint(bytes))
+}
+
+// DiskSize is how many bytes the disk of a file has. The header of the format qcow2 names them.
+func DiskSize(file string) (int64, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return 0, fmt.Errorf("reading the size of a disk: %w", err)
+	}
+	defer func() { _ = f.Close() }() // only read
+	size := make([]byte, 8)
+	if _, err := f.ReadAt(size, 24); err != nil {
+		return 0, fmt.Errorf("reading the size of a disk: %w", err)
+	}
+	return int64(binary.BigEndian.Uint64(size)), nil
 }
 
 // createOverlay makes the file of a disk that begins with the content of another.

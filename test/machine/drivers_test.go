@@ -7,6 +7,9 @@ package machine_test
 
 import (
 	"fmt"
+	"io"
+	"net"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -16,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/test/machine/disk"
 )
 
 // kind is a driver by one of its storage classes, and what it can.
@@ -48,6 +52,52 @@ func TestNFSVolumesLiveInAMachine(t *testing.T) {
 func TestAzureVolumesLiveInAMachine(t *testing.T) {
 	t.Parallel()
 	newAzureNode(t).live(kind{class: azureExt4, size: "1Gi", larger: "2Gi", attaches: true, block: true, grow: true})
+}
+
+// TestTheDiskDriverConforms runs the suites in the machine of the node plugin. The controller is outside.
+func TestTheDiskDriverConforms(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	runInside(t, n.Machine, "./test/machine/disk", ".", fmt.Sprintf("export %s='%s 10.0.2.2:%d'", disk.InsideVariable,
+		n.Name, forward(t, filepath.Join(lab.dir, "disk.sock"))))
+}
+
+// forward serves a socket at a port of the loopback interface, which machines have as 10.0.2.2.
+func forward(t *testing.T, socket string) (port int) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() }) // ends the loop
+	go func() {
+		for {
+			from, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go join(from, socket)
+		}
+	}()
+	return listener.Addr().(*net.TCPAddr).Port
+}
+
+// join copies both ways until one side ends.
+func join(from net.Conn, socket string) {
+	defer func() { _ = from.Close() }()
+	to, err := net.Dial("unix", socket)
+	if err != nil {
+		return
+	}
+	defer func() { _ = to.Close() }()
+	ended := make(chan struct{}, 2)
+	for _, way := range [][2]net.Conn{{from, to}, {to, from}} {
+		go func() {
+			_, _ = io.Copy(way[0], way[1])
+			ended <- struct{}{}
+		}()
+	}
+	<-ended
 }
 
 // live leads volumes of a driver through what all drivers have in common.

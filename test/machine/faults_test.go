@@ -74,20 +74,26 @@ func damage(v *volume) {
 		[ "$(ls d 2>/dev/null)" != file ]`, v.ready(), device(v.t, v.Machine, v.handle))
 }
 
-// notStaged ends the volume's user, and waits until the driver's error is named with that text.
+// notStaged waits until the driver's error is named with that text.
 func (v *volume) notStaged(text string) {
 	v.t.Helper()
-	v.ok(v.Kill(v.limited(), "user-"+v.name))
 	intent := v.await(func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
 		c := meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionStaged)
 		return c != nil && c.Status == "False" && strings.Contains(c.Message, text)
 	})
-	v.t.Logf("a sick volume whose last user has ended:\n%s", shown(intent))
+	v.t.Logf("a volume that cannot be staged:\n%s", shown(intent))
 	v.explains(text)
+}
+
+// endUser ends the volume's user.
+func (v *volume) endUser() {
+	v.t.Helper()
+	v.ok(v.Kill(v.limited(), "user-"+v.name))
 }
 
 // plugInLater does so once the agent has tried to stage the volume again without its disk.
 func plugInLater(v *volume) {
+	v.endUser()
 	v.notStaged(v.handle)
 	plugIn(v)
 }
@@ -96,6 +102,7 @@ func plugInLater(v *volume) {
 // the disk to itself.
 func mend(v *volume) {
 	v.t.Helper()
+	v.endUser()
 	v.notStaged("fsck")
 	v.must("while e2fsck -fy %s >/var/log/e2fsck; r=$?; [ $r = 8 ]; do sleep 0.1; done; [ $r = 1 ]",
 		device(v.t, v.Machine, v.handle))
@@ -203,6 +210,8 @@ var sickSince = regexp.MustCompile(`, since ([0-9TZ:-]+)`)
 // is not before the fault, as the clock of the machine has it. What kubectl hawser why prints has the cause too.
 func (v *volume) sick(struck time.Time, wanted ...string) string {
 	v.t.Helper()
+	d := detection{t: v.t}
+	defer d.end()
 	intent := v.await(func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
 		c := meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionPublished)
 		for _, text := range wanted {
@@ -212,6 +221,7 @@ func (v *volume) sick(struck time.Time, wanted ...string) string {
 		}
 		return !system.Ready(i)
 	})
+	d.found()
 	message := meta.FindStatusCondition(intent.Status.Conditions, volumesv1alpha1.ConditionPublished).Message
 	found := sickSince.FindStringSubmatch(message)
 	if found == nil {
@@ -284,6 +294,8 @@ func TestAFullFilesystemIsShownAndStaysReady(t *testing.T) {
 			if answer.TimedOut {
 				n.t.Fatal("the filesystem is not full in time")
 			}
+			d := detection{t: n.t}
+			defer d.end()
 			_, err = lab.sys.AwaitNode(n.limited(), n.Name, func(s *volumesv1alpha1.NodeVolumeState) bool {
 				for _, l := range s.Status.Volumes {
 					if !strings.HasSuffix(l.VolumeName, v.handle) || l.Available == nil || l.Inodes == nil || l.InodesUsed == nil {
@@ -294,6 +306,7 @@ func TestAFullFilesystemIsShownAndStaysReady(t *testing.T) {
 				return false
 			})
 			n.ok(err)
+			d.found()
 			if printed := v.why(); !strings.Contains(printed, "HWS425") {
 				n.t.Errorf("kubectl hawser why prints of the full volume, want HWS425 in it:\n%s", printed)
 			}

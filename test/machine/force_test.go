@@ -113,7 +113,10 @@ func (v *volume) comesBack() {
 	v.ok(lab.sys.SetSilent(v.Name, false))
 	v.must("until grep -q failed /var/log/writer.log; do sleep 0.1; done")
 	v.t.Logf("the first write failed %.1f s after the machine went on", time.Since(begin).Seconds())
+	d := detection{t: v.t}
+	defer d.end()
 	v.must("until grep -q shutDown /var/lib/hawser/volumes/*.json; do sleep 0.1; done")
+	d.found()
 	v.t.Logf("its filesystem is shut down %.1f s after the machine went on", time.Since(begin).Seconds())
 	v.ok(v.Kill(v.limited(), "writer"))
 	_, err := lab.sys.AwaitNode(v.limited(), v.Name, func(s *volumesv1alpha1.NodeVolumeState) bool {

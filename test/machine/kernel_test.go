@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -76,12 +77,18 @@ func runInside(t *testing.T, m *machine.Machine, pkg, match, before string) {
 		t.Errorf("tests of %s: exit code %d, timed out %t, want that all pass: %s", pkg, answer.Exit, answer.TimedOut,
 			failures(answer.Output))
 	}
+	if specs := passedSpecs.FindString(answer.Output); specs != "" {
+		t.Log(specs)
+	}
 	for line := range strings.Lines(answer.Output) {
 		if strings.Contains(line, "LEFT OUT") {
 			t.Log("left out inside: ", strings.TrimSpace(line))
 		}
 	}
 }
+
+// passedSpecs is what plugintest.Sanity logs.
+var passedSpecs = regexp.MustCompile(`csi-sanity: \d+ specs passed`)
 
 // failures are the lines about the tests that did not pass.
 func failures(output string) string {

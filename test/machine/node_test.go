@@ -34,7 +34,7 @@ import (
 )
 
 // patience is how long a test waits for something. The least time between two examinations of a volume is a minute.
-const patience = 3 * time.Minute
+var patience = 3 * time.Minute
 
 const namespace = "default"
 

@@ -12,7 +12,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/test/system"
@@ -75,23 +77,38 @@ func (v *volume) isWell(since time.Time) {
 	}
 }
 
+// sumOf is a script that prints the checksum of what is on a device.
+func sumOf(device string) string {
+	return "sync; echo 3 >/proc/sys/vm/drop_caches; sha256sum " + device
+}
+
 func TestExaminationsChangeNothingOfAVolume(t *testing.T) {
 	t.Parallel()
-	n := newNode(t)
+	n, target := newISCSINode(t, 2)
 	server := n.newServer("a", 1)
+	nfs := n.newVolume(server.Name, "1Gi")
+	nfs.fill()
+	volumes := map[string]*volume{"NFS": nfs}
 	sums := map[string]string{"NFS": fmt.Sprintf(`find %s -printf '%%P %%T@ %%C@\n' -type f -exec sha256sum {} +`,
 		server.Export())}
-	volumes := []*volume{n.newVolume(server.Name, "1Gi")}
-	for class, size := range map[string]string{diskExt4: "64Mi", diskXFS: "400Mi", byFUSE: "64Mi"} {
+	for class, size := range map[string]string{diskExt4: "64Mi", diskXFS: "400Mi", byFUSE: "64Mi", mappedExt4: "64Mi",
+		mappedXFS: "400Mi", target.Name: "64Mi"} {
 		v := n.newVolume(class, size)
-		volumes = append(volumes, v)
-		sums[class] = "sync; echo 3 >/proc/sys/vm/drop_caches; sha256sum " + device(t, n.Machine, v.handle)
 		v.fill()
+		at := v.ready()
 		if class != byFUSE { // what the filesystem writes by itself after a mount and a change
-			n.must("while pgrep -x ext4lazyinit; do sleep 0.1; done; fsfreeze -f %s; fsfreeze -u %[1]s", v.ready())
+			n.must("while pgrep -x ext4lazyinit; do sleep 0.1; done; fsfreeze -f %s; fsfreeze -u %[1]s", at)
+		}
+		volumes[class], sums[class] = v, sumOf("$(findmnt -n -o SOURCE "+at+")")
+		if class == byFUSE {
+			sums[class] = sumOf(device(t, n.Machine, v.handle))
 		}
 	}
-	volumes[0].fill()
+	raw := n.newClaim(diskExt4, "64Mi", func(c *corev1.PersistentVolumeClaim) {
+		c.Spec.VolumeMode = ptr.To(corev1.PersistentVolumeBlock)
+	})
+	raw.want()
+	volumes["raw"], sums["raw"] = raw, sumOf(raw.ready())
 	before := map[string]string{}
 	for what, script := range sums {
 		before[what] = n.must("%s", script)
@@ -107,4 +124,5 @@ func TestExaminationsChangeNothingOfAVolume(t *testing.T) {
 	for _, v := range volumes {
 		v.release()
 	}
+	n.loggedOut()
 }

@@ -166,6 +166,7 @@ func testInterruption(t *testing.T, interrupt func(*node, context.Context) error
 		}
 	}
 	if log, err := n.Log(n.limited(), "agent"); err != nil || !strings.Contains(log, "record is unreadable") {
+		(&detection{t: t}).end()
 		t.Errorf("the agent's log, error %v, has nothing of the torn record, want it: %s", err, log)
 	}
 	for _, i := range all {

@@ -64,7 +64,8 @@ func (m *Machine) Kill(ctx context.Context, name string) error {
 // MountShare mounts the shared directory of the host, at the path that it has there. While it is mounted, no snapshot
 // can be taken.
 func (m *Machine) MountShare(ctx context.Context) error {
-	_, err := m.Run(ctx, "mkdir -p %s && mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144 share %[1]s", m.Share)
+	_, err := m.Run(ctx, "mkdir -p %s && { mountpoint -q %[1]s || "+
+		"mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144 share %[1]s; }", m.Share)
 	return err
 }
 

@@ -39,7 +39,7 @@ const (
 	// dirVariable enables the suite, and names the directory of its machines and its cluster.
 	dirVariable = "HAWSER_TEST_MACHINES"
 	// nodes that the cluster has. Each test with a node takes the next one.
-	nodes = 48
+	nodes = 50
 	// driverTimeout of the agents is how long one waits for a driver that hangs.
 	driverTimeout = 30 * time.Second
 )
@@ -142,9 +142,18 @@ func prepare(ctx context.Context) (stop func() error, err error) {
 
 // buildPrograms builds what runs inside the machines.
 func buildPrograms(ctx context.Context) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", filepath.Join(lab.dir, "bin")+"/",
-		"./cmd/agent", "./test/csiloop/cmd/csi-loop", "./test/machine/cmd/csi-disk",
-		"./test/machine/cmd/csi-nfs", "./test/machine/cmd/csi-iscsi", "./test/machine/cmd/csi-register")
+	args := []string{"build", "-ldflags=-s -w", "-o", filepath.Join(lab.dir, "bin") + "/"}
+	if undetected() {
+		fmt.Println("the agent detects no fault, and each test of one must fail")
+		changed, err := overlay(lab.dir, nil, withoutDetection()...)
+		if err != nil {
+			return err
+		}
+		args, patience = append(args, changed), undetectedTimeout
+	}
+	cmd := exec.CommandContext(ctx, "go", append(args, "./cmd/agent", "./test/csiloop/cmd/csi-loop",
+		"./test/machine/cmd/csi-disk", "./test/machine/cmd/csi-nfs", "./test/machine/cmd/csi-iscsi",
+		"./test/machine/cmd/csi-register")...)
 	cmd.Dir, cmd.Env = apiserver.Root(), append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("building the programs: %w: %s", err, out)

@@ -6,7 +6,12 @@ SPDX-License-Identifier: Apache-2.0
 package manager
 
 import (
+	"maps"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
@@ -58,6 +63,45 @@ func aClaimThatNoIntentUsesAnyMoreIsRemovedAtOnce(t *testing.T, w *world) {
 		t.Errorf("status of intent %s: %s; want claim UID %s", second.Name, dump(second.Status), anew.UID)
 	}
 	until(t, w, anew, "it is protected too", protected)
+}
+
+// The policy on deletions goes by the mark, so a mark that stayed would refuse them for good.
+func aClaimIsMarkedOnlyWhileIntentsUseItWhereItsDeletionIsRefused(t *testing.T, w *world) {
+	w.manage(t, managerOptions{})
+	w.node(t, "refused-a")
+	marked := func(c *corev1.PersistentVolumeClaim) bool {
+		return exists(c) && c.Annotations[volumesv1alpha1.InUseAnnotation] == "true"
+	}
+	unmarked := func(c *corev1.PersistentVolumeClaim) bool { return exists(c) && !marked(c) }
+	refuse := func(o client.Object, label string) {
+		w.change(t, o, func() {
+			labels := maps.Clone(o.GetLabels())
+			if labels == nil {
+				labels = map[string]string{}
+			}
+			labels[volumesv1alpha1.RefuseDeletionLabel] = label
+			o.SetLabels(labels)
+		})
+	}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+	for name, labelled := range map[string]func(claim client.Object) client.Object{
+		"refused-by-claim":     func(claim client.Object) client.Object { return claim },
+		"refused-by-namespace": func(client.Object) client.Object { return namespace },
+	} {
+		claim := w.volume(t, name, volumeOptions{})
+		intent := w.intent(t, name, "refused-a", name)
+		until(t, w, intent, "the intent is Ready", isReady)
+		until(t, w, claim, "the claim is marked", marked)
+		w.releaseAndDetach(t, intent, name)
+		refuse(labelled(claim), "true")
+		until(t, w, claim, "a claim that nothing uses any more is not marked once the label is set", unmarked)
+		again := w.intent(t, name+"-again", "refused-a", name)
+		until(t, w, claim, "it is marked again", marked)
+		until(t, w, again, "the other intent is Ready", isReady)
+		w.releaseAndDetach(t, again, name)
+		until(t, w, claim, "the mark goes with the last intent", unmarked)
+		refuse(labelled(claim), "false")
+	}
 }
 
 // aClaimDeletedWhileNoManagerRanIsRemovedAtTheNextStart, unless an intent uses it.

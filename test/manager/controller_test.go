@@ -35,6 +35,8 @@ func TestController(t *testing.T) {
 			aClaimThatNoIntentUsesAnyMoreIsRemovedAtOnce},
 		{"a claim deleted while no manager ran is removed at the next start",
 			aClaimDeletedWhileNoManagerRanIsRemovedAtTheNextStart},
+		{"a claim is marked only while intents use it, where its deletion is refused",
+			aClaimIsMarkedOnlyWhileIntentsUseItWhereItsDeletionIsRefused},
 		{"an intent does not switch to a claim that was created again", anIntentDoesNotSwitchToAClaimThatWasCreatedAgain},
 		{"an intent attaches its volume and its deletion detaches it", attachAndDetach},
 		{"an exclusive volume waits for its holder and then moves", anExclusiveVolumeWaitsForItsHolderAndThenMoves},

@@ -41,6 +41,9 @@ func TestNodesThatNeverReturn(t *testing.T) {
 		{"the time starts again when the agent renews its Lease", theTimeStartsAgainWhenTheAgentRenewsItsLease},
 		{"a machine that continues under another name is not forgotten", aMachineThatContinuesUnderAnotherNameIsNotForgotten},
 		{"wanted volumes of an absent Node are kept", wantedVolumesOfAnAbsentNodeAreKept},
+		{"the volumes of a Node that is deleted while its machine runs wait for a declaration",
+			theVolumesOfANodeThatIsDeletedWhileItsMachineRunsWaitForADeclaration},
+		{"an absence that the agent contradicts is no evidence", anAbsenceThatTheAgentContradictsIsNoEvidence},
 	} {
 		t.Run(s.name, func(t *testing.T) { s.scenario(t, w) })
 	}
@@ -59,10 +62,21 @@ func (w *world) forcedAwayFrom(t *testing.T, name string, o managerOptions) type
 	w.volume(t, name, volumeOptions{})
 	intent := w.intent(t, name, name, name)
 	until(t, w, intent, "the intent is Ready", isReady)
-	machine.stop()
-	w.delete(t, nodeNamed(name))
+	w.fallsSilent(t, c, machine)
+	w.seenToGo(t, name)
 	w.delete(t, intent)
 	return w.detachedFrom(t, c, name)
+}
+
+// seenToGo deletes the Node of an agent that is silent, after its kubelet fell silent too, and waits until a manager
+// has recorded that.
+func (w *world) seenToGo(t *testing.T, name string) {
+	t.Helper()
+	w.setReady(t, name, corev1.ConditionUnknown, time.Now())
+	w.delete(t, nodeNamed(name))
+	until(t, w, stateOf(name), "a manager has seen the Node go", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return s.Status.Node.Absence != nil
+	})
 }
 
 // detachedFrom lets time pass until the volume has been forced away from a Node that is gone.
@@ -72,10 +86,8 @@ func (w *world) detachedFrom(t *testing.T, c *stepClock, name string) types.UID 
 	w.bareNode(t, waits)
 	w.agent(t, waits)
 	waiting := &waitingIntents{w: w, clock: c, claim: name, node: waits}
-	for _, d := range []time.Duration{0, 50 * time.Second, 4 * time.Minute} {
-		waiting.advance(t, d)
-	}
-	c.advance(time.Minute)
+	waiting.advance(t, 0)
+	c.advance(50 * time.Second)
 	w.advance(t, c, waits, 0)
 	state := until(t, w, stateOf(name), "the volume is forced away", func(s *volumesv1alpha1.NodeVolumeState) bool {
 		return entryIn(s, name).DetachedTime != nil
@@ -271,4 +283,57 @@ func wantedVolumesOfAnAbsentNodeAreKept(t *testing.T, w *world) {
 	until(t, w, stateOf("wanted"), "the entry stays Attached", func(s *volumesv1alpha1.NodeVolumeState) bool {
 		return entryIn(s, "wanted").State == volumesv1alpha1.AttachmentAttached && s.Status.Node.Gone == nil
 	})
+}
+
+func theVolumesOfANodeThatIsDeletedWhileItsMachineRunsWaitForADeclaration(t *testing.T, w *world) {
+	c := newStepClock()
+	w.manage(t, managerOptions{clock: c})
+	w.node(t, "runs-waiting")
+	machine := w.node(t, "runs")
+	w.renew(t, "runs", 40)
+	w.volume(t, "runs", volumeOptions{})
+	intent := w.intent(t, "runs", "runs", "runs")
+	until(t, w, intent, "the intent is Ready", isReady)
+	// Kubernetes deletes the pod of the agent because the Node is gone.
+	w.delete(t, nodeNamed("runs"))
+	w.fallsSilent(t, c, machine)
+	w.delete(t, intent)
+	waiting := &waitingIntents{w: w, clock: c, claim: "runs", node: "runs-waiting"}
+	for _, d := range []time.Duration{0, 50 * time.Second, 10 * time.Minute, 10 * time.Minute} {
+		waiting.advance(t, d)
+	}
+	state := until(t, w, stateOf("runs"), "its condition names what is missing", hasReason(
+		volumesv1alpha1.ConditionDetachPossible, volumesv1alpha1.ReasonEvidenceMissing))
+	if absence := state.Status.Node.Absence; absence != nil {
+		t.Errorf("absence in node state runs: %s; want none, for both were heard until the Node went", dump(absence))
+	}
+	w.stillThere(t, "runs", "runs")
+
+	w.declare(t, "runs", entryIn(state, "runs").AttachmentUID)
+	gone(t, w, attachmentOf("runs", "runs"))
+	waiting.awaitAttached(t)
+}
+
+func anAbsenceThatTheAgentContradictsIsNoEvidence(t *testing.T, w *world) {
+	c := newStepClock()
+	w.manage(t, managerOptions{clock: c})
+	w.node(t, "hidden-waiting")
+	machine := w.node(t, "hidden")
+	w.renew(t, "hidden", 40)
+	w.volume(t, "hidden", volumeOptions{})
+	intent := w.intent(t, "hidden", "hidden", "hidden")
+	until(t, w, intent, "the intent is Ready", isReady)
+	w.fallsSilent(t, c, machine)
+	w.seenToGo(t, "hidden")
+	// The machine was cut off, and is heard once more before its agent is ended.
+	w.renew(t, "hidden", 40)
+	until(t, w, stateOf("hidden"), "the agent was heard since", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return s.Status.Node.Absence.Contradicted != nil
+	})
+	w.delete(t, intent)
+	waiting := &waitingIntents{w: w, clock: c, claim: "hidden", node: "hidden-waiting"}
+	for _, d := range []time.Duration{0, 50 * time.Second, 10 * time.Minute, 10 * time.Minute} {
+		waiting.advance(t, d)
+	}
+	w.stillThere(t, "hidden", "hidden")
 }

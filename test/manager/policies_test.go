@@ -130,9 +130,9 @@ func expectGate(t *testing.T, gate *policy.Checker, missing string, ready bool) 
 	}
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(gate)
-	policies := 7
+	policies := 8
 	if apiserver.MutatingPolicies(t) {
-		policies = 8
+		policies = 9
 	}
 	families, err := registry.Gather()
 	if err != nil || len(families) != 1 || families[0].GetName() != "hawser_admission_policy_in_force" ||
@@ -145,6 +145,24 @@ func expectGate(t *testing.T, gate *policy.Checker, missing string, ready bool) 
 			t.Errorf("metric %v; want 0 for %q, or 1 for all if ready (%t)", m, missing, ready)
 		}
 	}
+}
+
+// TestAnIntentGoesWithItsNode, although the manager may delete no other intent of an author.
+func TestAnIntentGoesWithItsNode(t *testing.T) {
+	w := newWorld(t)
+	w.kubectl(t)("", "apply", "-k", "rbac")
+	w.kubectl(t)("", "apply", "-k", "admission")
+	w.manage(t, managerOptions{policies: policy.New(clock.RealClock{})})
+	w.node(t, "leaves")
+	w.volume(t, "data", volumeOptions{})
+	data := newIntent("data", "leaves", "data")
+	data.Spec.OnNodeDeletion = volumesv1alpha1.OnNodeDeletionRelease
+	w.create(t, data)
+	w.attached(t, data)
+	w.delete(t, nodeNamed("leaves"))
+	until(t, w, data, "it is being deleted", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+		return !i.DeletionTimestamp.IsZero()
+	})
 }
 
 // kubectl returns kubectl as an administrator runs it in the folder config.

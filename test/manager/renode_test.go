@@ -164,7 +164,6 @@ func aNodeThatRegistersBeforeTheCheck(t *testing.T, w *world) {
 func theManagerWaitsForAnAbsentNodeUntilItCountsAsGone(t *testing.T, w *world) {
 	c := newStepClock()
 	_, stop := w.manage(t, managerOptions{attachMode: replace.attachMode, clock: c})
-	defer stop()
 	a := w.managedNode(t, "away")
 	w.managedNode(t, "away-other")
 	w.volume(t, "away", volumeOptions{})
@@ -173,8 +172,16 @@ func theManagerWaitsForAnAbsentNodeUntilItCountsAsGone(t *testing.T, w *world) {
 	w.kubeletUses(t, "away", "away")
 	w.kill(t, p)
 	w.podIntents(t, p)
+	w.fallsSilent(t, c, a)
+	w.setReady(t, "away", corev1.ConditionUnknown, time.Now())
 	w.deregister(t, "away")
-	a.stop()
+	until(t, w, stateOf("away"), "a manager has seen the Node go", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return s.Status.Node.Absence != nil
+	})
+	stop()
+	c = newStepClock()
+	_, stop = w.manage(t, managerOptions{attachMode: replace.attachMode, clock: c})
+	defer stop()
 	waiting := &waitingIntents{w: w, clock: c, claim: "away", node: "away-other"}
 	waiting.advance(t, 0)
 	waiting.advance(t, 50*time.Second)

@@ -31,8 +31,8 @@ func TestTimeAsEvidence(t *testing.T) {
 			aForcedDetachIsNotDelayedByARestartOrAClockThatJumps},
 		{"the time starts again after a node was Ready between two managers",
 			theTimeStartsAgainAfterANodeWasReadyBetweenTwoManagers},
-		{"a Node deleted while the manager is down counts as gone in time",
-			aNodeDeletedWhileTheManagerIsDownCountsAsGoneInTime},
+		{"a Node whose volume is left while the manager is down counts as gone in time",
+			aNodeWhoseVolumeIsLeftWhileTheManagerIsDownCountsAsGoneInTime},
 		{"a renamed node keeps its mounts until its agent releases them",
 			aRenamedNodeKeepsItsMountsUntilItsAgentReleasesThem},
 		{"the time in a Lease does not decide whether an agent is reachable",
@@ -207,20 +207,21 @@ func (a *waitingIntents) awaitAttached(t *testing.T) {
 	}
 }
 
-func aNodeDeletedWhileTheManagerIsDownCountsAsGoneInTime(t *testing.T, w *world) {
-	_, stop := w.manage(t, managerOptions{})
+func aNodeWhoseVolumeIsLeftWhileTheManagerIsDownCountsAsGoneInTime(t *testing.T, w *world) {
+	c := newStepClock()
+	_, stop := w.manage(t, managerOptions{clock: c})
 	w.node(t, "missed-waiting")
 	machine := w.node(t, "missed")
 	w.renew(t, "missed", 40)
 	w.volume(t, "missed", volumeOptions{})
 	intent := w.intent(t, "missed", "missed", "missed")
 	until(t, w, intent, "the intent is Ready", isReady)
+	w.fallsSilent(t, c, machine)
+	w.seenToGo(t, "missed")
 	stop()
-	machine.stop()
-	w.delete(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "missed"}})
 	w.delete(t, intent)
 
-	c := newStepClock()
+	c = newStepClock()
 	w.manage(t, managerOptions{clock: c})
 	waiting := &waitingIntents{w: w, clock: c, claim: "missed", node: "missed-waiting"}
 	waiting.advance(t, 0)
@@ -253,8 +254,8 @@ func aRenamedNodeKeepsItsMountsUntilItsAgentReleasesThem(t *testing.T, w *world)
 		return len(s.Status.Volumes) == 1
 	}).Status.Volumes[0].AttachmentUID
 	// The kubelet and the agent start under another name, on the same machine; what is mounted there stays.
-	machine.stop()
-	w.delete(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "old-name"}})
+	w.fallsSilent(t, c, machine)
+	w.seenToGo(t, "old-name")
 	w.bareNode(t, "new-name")
 	until(t, w, stateOf("new-name"), "the state is there", exists)
 	w.keepRenewing(t, "new-name")

@@ -14,6 +14,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/driver"
 	"github.com/hawser-io/hawser/internal/mount"
@@ -126,7 +128,7 @@ func classify(operation string, err error) (reason string, stalled bool) {
 	case errors.Is(err, mount.ErrOccupied):
 		return volumesv1alpha1.ReasonPathOccupied, false
 	case errors.Is(err, mount.ErrSubPath):
-		return volumesv1alpha1.ReasonSubPathInvalid, true
+		return volumesv1alpha1.ReasonSubPathInvalid, !errors.Is(err, unix.ENOTDIR) // a file in its place may go
 	case errors.Is(err, mount.ErrOption):
 		return volumesv1alpha1.ReasonMountOptions, true
 	case errors.Is(err, fs.ErrNotExist) && operation == "publish":

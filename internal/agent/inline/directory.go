@@ -213,7 +213,7 @@ func (p directories) end(ctx context.Context, target string) error {
 	if err := p.undo(ctx, target, false); err != nil {
 		return err
 	}
-	p.holds.forget(target)
+	p.holds.forgetDirectory(target)
 	p.forgetEnd(target)
 	return nil
 }

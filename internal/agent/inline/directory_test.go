@@ -8,6 +8,7 @@ package inline
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -333,6 +334,20 @@ func TestThePlaceOfAnEndingPodThatStaysMountedKeepsItsRecord(t *testing.T) {
 	if _, recorded := n.Pods.Get(bind.Target); !errors.Is(err, errBusy) || !recorded {
 		t.Errorf("end of a pod with a place that stays mounted: error %v, recorded %t; want %v and the record", err,
 			recorded, errBusy)
+	}
+}
+
+func TestWithADirectoryItIsForgottenWhatWasNotShownInIt(t *testing.T) {
+	n, dir := newNode(t, intents{}), filepath.Join(t.TempDir(), "directory")
+	for _, place := range []string{dir, dir + "/db", dir + "-2/db"} {
+		n.holds.news(place, "another pod has the volume")
+	}
+	if err := (directories{n.Plugin}).end(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, other := n.holds.at[dir+"-2/db"]; len(n.holds.at) != 1 || !other {
+		t.Errorf("places that are remembered after the end of directory %s: %v, want that of another directory alone", dir,
+			slices.Collect(maps.Keys(n.holds.at)))
 	}
 }
 

@@ -6,6 +6,8 @@ SPDX-License-Identifier: Apache-2.0
 package inline
 
 import (
+	"maps"
+	"strings"
 	"sync"
 	"time"
 
@@ -82,4 +84,11 @@ func (h *holds) forget(target string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.at, target)
+}
+
+// forgetDirectory forgets a directory and all places in it.
+func (h *holds) forgetDirectory(target string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	maps.DeleteFunc(h.at, func(at string, _ *hold) bool { return at == target || strings.HasPrefix(at, target+"/") })
 }

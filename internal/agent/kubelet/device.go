@@ -16,18 +16,19 @@ import (
 	"github.com/hawser-io/hawser/internal/mount"
 )
 
-// addDevices notes the devices of the mounts that the observation before did not show.
+// addDevices notes the devices of the mounts that the observation before did not show, or whose device it did not find.
 func (o *Observer) addDevices(table *mount.Table, before, now map[string]TrackedUse) {
 	for name, u := range now {
 		for _, path := range u.Mounts {
 			e, mounted := table.At(path)
-			if !mounted || slices.Contains(before[name].Mounts, path) {
+			if !mounted || slices.Contains(before[name].Mounts, path) && !slices.Contains(before[name].Unfound, path) {
 				continue
 			}
 			d, err := OwnDevice(o.Lifetime, o.Mounts, o.Paths, table, e, u.Block)
 			if err != nil {
 				o.Log.Info("the device that the kubelet uses is not known", "volume", name, "path", path, "error",
 					err.Error())
+				u.Unfound = append(u.Unfound, path)
 			}
 			if d.Path != "" && !slices.Contains(u.Devices, d) {
 				u.Devices = append(slices.Clone(u.Devices), d)
@@ -38,14 +39,15 @@ func (o *Observer) addDevices(table *mount.Table, before, now map[string]Tracked
 }
 
 // keepHeld keeps the uses that have ended while the kernel says that something still holds a device. Where the agent
-// has the volume too, its own release asks.
-func (o *Observer) keepHeld(before, now map[string]TrackedUse, own map[string]record.Identity) {
+// has the volume too, its own release asks. Those that are left to it are returned.
+func (o *Observer) keepHeld(before, now map[string]TrackedUse, own map[string]record.Identity) (left []string) {
 	for name, u := range before {
 		if _, lasts := now[name]; lasts {
 			continue
 		}
 		if _, ours := own[name]; ours {
 			o.Volumes.Inherit(name, u.Devices)
+			left = append(left, name)
 			continue
 		}
 		if err := o.checkFree(name, u); err != nil {
@@ -58,6 +60,7 @@ func (o *Observer) keepHeld(before, now map[string]TrackedUse, own map[string]re
 			o.Volumes.NoteMountTableRelease(name, u.AttachmentUID)
 		}
 	}
+	return left
 }
 
 func (o *Observer) checkFree(name string, u TrackedUse) error {

@@ -52,22 +52,43 @@ func (o *Observer) Run(ctx context.Context) {
 	}
 }
 
-// nextAttempt is when to observe although nothing has changed: after a failure, and while a device is held.
+// nextAttempt is when to observe although nothing has changed: after a failure, while a device is held, and while one
+// could not be looked up.
 func (o *Observer) nextAttempt() <-chan time.Time {
 	if failures := o.failures; failures > 0 {
 		return o.Clock.After(status.Backoff(failures))
 	}
-	var next <-chan time.Time
 	var first time.Time
-	last, _ := o.Latest()
-	for _, u := range last.Uses {
-		if u.Held != nil && u.Held.NextAttemptTime != nil &&
-			(first.IsZero() || u.Held.NextAttemptTime.Time.Before(first)) {
-			first = u.Held.NextAttemptTime.Time
-			next = o.Clock.After(max(first.Sub(o.Clock.Now()), time.Millisecond))
+	sooner := func(at time.Time) {
+		if first.IsZero() || at.Before(first) {
+			first = at
 		}
 	}
-	return next
+	if o.lookups > 0 {
+		sooner(o.Clock.Now().Add(status.Backoff(o.lookups)))
+	}
+	last, _ := o.Latest()
+	for _, u := range last.Uses {
+		if u.Held != nil && u.Held.NextAttemptTime != nil {
+			sooner(u.Held.NextAttemptTime.Time)
+		}
+	}
+	if first.IsZero() {
+		return nil
+	}
+	return o.Clock.After(max(first.Sub(o.Clock.Now()), time.Millisecond))
+}
+
+// countLookups counts the observations one after the other in which some device could not be looked up.
+func (o *Observer) countLookups() {
+	last, _ := o.Latest()
+	for _, u := range last.Uses {
+		if len(u.Unfound) > 0 {
+			o.lookups++
+			return
+		}
+	}
+	o.lookups = 0
 }
 
 // drain takes the events that came together.
@@ -84,7 +105,9 @@ func (o *Observer) drain() {
 // scanned is what a scan of the node has found, and the observation before it.
 type scanned struct {
 	last, now Observation
-	err       error
+	// left are the uses that have ended and that the agent's release asks about.
+	left []string
+	err  error
 }
 
 // observeOnce observes once. An observation that hangs blocks only this loop, and the node's conditions report it. When
@@ -98,7 +121,11 @@ func (o *Observer) observeOnce(ctx context.Context) {
 		select {
 		case found := <-done:
 			if found.err == nil {
-				found.err = o.accept(found.last, found.now)
+				found.err = o.accept(found.last, found.now, found.left...)
+			}
+			if errors.Is(found.err, errReleased) {
+				go func() { done <- o.scan() }()
+				continue
 			}
 			o.observed(found.err)
 			return
@@ -113,6 +140,7 @@ func (o *Observer) observeOnce(ctx context.Context) {
 func (o *Observer) observed(err error) {
 	if err == nil {
 		o.failures = 0
+		o.countLookups()
 		o.reportTrouble("")
 		return
 	}
@@ -189,7 +217,7 @@ func (o *Observer) scan() scanned {
 	found, strange := Attribute(signs, knownVolumes(nvs, own, last.Uses))
 	now := Observation{Uses: trackUses(last.Uses, found, nvs, o.BootID)}
 	o.addDevices(table, last.Uses, now.Uses)
-	o.keepHeld(last.Uses, now.Uses, own)
+	left := o.keepHeld(last.Uses, now.Uses, own)
 	now.shown = o.mountsOfKubelet(table, own, sourcesOf(now.Uses))
 	if nvs != nil {
 		now.UID, now.Generation, now.fences = nvs.UID, nvs.Generation, nvs.Spec.Protocol.Fences
@@ -197,12 +225,17 @@ func (o *Observer) scan() scanned {
 	for _, s := range strange {
 		now.Unattributed = append(now.Unattributed, fmt.Sprintf("%s: %s", s.Path, s.Reason()))
 	}
-	return scanned{last: last, now: now}
+	return scanned{last: last, now: now, left: left}
 }
 
+// errReleased: what an observation left to the agent's release was released before, without asking for it.
+var errReleased = errors.New("a volume was released during the observation")
+
 // accept makes the observation the latest one, and has what changed reported and reconciled.
-func (o *Observer) accept(last, now Observation) error {
-	o.replace(now)
+func (o *Observer) accept(last, now Observation, left ...string) error {
+	if !o.replace(now, left...) {
+		return errReleased
+	}
 	err := o.Save()
 	switch {
 	case last.UID == "": // nothing is reported yet: the first report contains everything

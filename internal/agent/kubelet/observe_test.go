@@ -8,6 +8,7 @@ package kubelet
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -246,6 +247,31 @@ func TestAVolumeThatTheAgentHadOrGotDuringAnObservationIsNotTheKubelets(t *testi
 		if found := f.scan(); found.err != nil || len(found.now.Uses) > 0 {
 			t.Errorf("stage of a volume that the agent %s meanwhile: uses of the kubelet %v, error %v; want none", name,
 				found.now.Uses, found.err)
+		}
+	}
+}
+
+func TestAUseThatIsLeftToAReleaseEndsOnlyBeforeTheRelease(t *testing.T) {
+	r := &record.Record{Schema: record.Schema, VolumeName: volumeName("a"), Driver: driverName, Handle: "a"}
+	for _, released := range []bool{false, true} {
+		f, v := newFiled(t), &volumes{}
+		f.Store.Note(r)
+		f.Reports, f.Volumes, f.Watcher, f.Mounts = &writer{}, v, noWatcher{}, changing{}
+		f.Paths = record.Paths{Kubelet: t.TempDir()}
+		f.SetKnown(map[string]TrackedUse{r.VolumeName: {Mounts: []string{"/mnt"}, Devices: []mount.Device{{Minor: 1}}}})
+		found := f.scan()
+		if found.err != nil || !slices.Equal(found.left, []string{r.VolumeName}) {
+			t.Fatalf("uses that are left to the agent: %v, error %v; want that of %s", found.left, found.err, r.VolumeName)
+		}
+		if released {
+			if err := f.Store.Remove(r.VolumeName); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := f.accept(found.last, found.now, found.left...)
+		if stays := f.Use(r.VolumeName) != nil; stays != released || errors.Is(err, errReleased) != released {
+			t.Errorf("use that has ended, of a volume that was released before that was noted (%t): it stays %t, error %v; "+
+				"want that it stays only then", released, stays, err)
 		}
 	}
 }

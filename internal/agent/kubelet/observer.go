@@ -8,6 +8,7 @@ package kubelet
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -45,6 +46,8 @@ type Observer struct {
 	// First is closed once the first observation has ended, or takes too long.
 	First    chan struct{}
 	failures int32
+	// lookups are the last observations, one after the other, in which some device could not be looked up.
+	lookups int32
 
 	// proved is signalled when the disk has to learn what reports have proven.
 	proved chan struct{}
@@ -140,10 +143,15 @@ func (o *Observer) ObserveSoon() { signal(o.Wake) }
 // MountsChanged requests an observation if the mount table shows other mounts of the kubelet.
 func (o *Observer) MountsChanged() { signal(o.Mounted) }
 
-// replace makes the observation the latest one. What became of a use meanwhile is not forgotten.
-func (o *Observer) replace(now Observation) {
+// replace makes the observation the latest one. What became of a use meanwhile is not forgotten. It reports false, and
+// changes nothing, where a use was left to the release of a volume that the agent does not have any more. A release
+// that comes after this sees that the use has ended.
+func (o *Observer) replace(now Observation, left ...string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if slices.ContainsFunc(left, func(name string) bool { return !o.Store.Knows(name) }) {
+		return false
+	}
 	for name, u := range now.Uses {
 		if current, ok := o.Last.Uses[name]; ok && sameLife(current.Life, u.Life) {
 			if !u.Waiting {
@@ -153,6 +161,7 @@ func (o *Observer) replace(now Observation) {
 		}
 	}
 	o.Last = now
+	return true
 }
 
 // BeginReport notes what the report that is being written contains, and returns it.

@@ -51,7 +51,9 @@ type TrackedUse struct {
 	Waiting   bool     `json:"-"`
 	Published bool     `json:"-"`
 	Mounts    []string `json:"-"`
-	Doubt     string   `json:"-"`
+	// Unfound are those of the mounts whose device could not be looked up yet.
+	Unfound []string `json:"-"`
+	Doubt   string   `json:"-"`
 	// Failure is why it cannot be shut down.
 	Failure *volumesv1alpha1.OperationError `json:"-"`
 }

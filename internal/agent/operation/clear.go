@@ -35,7 +35,8 @@ func (env *Environment) clearInUse(ctx context.Context, v *Volume, f plan.Facts)
 	if pods := f.PodsOfVolume(); len(pods) > 0 {
 		return usedByPods(pods)
 	}
-	if err := env.checkFree(ctx, v); err != nil {
+	leftToKubelet, err := env.checkFree(ctx, v)
+	if err != nil {
 		return err
 	}
 	held := handshake.Held{Released: !r.MayHaveMounts(), CallsEnded: r.CallsEnded(f.Now), Mounted: f.Mounted() ||
@@ -53,7 +54,11 @@ func (env *Environment) clearInUse(ctx context.Context, v *Volume, f plan.Facts)
 	// The disk forgets first: a record that outlives the release would have the next process report the use again, beside
 	// an attachment that was made meanwhile. One that is lost before the release is rebuilt from the API.
 	env.Step("before forget")
+	if err := env.checkLeft(ctx, v, leftToKubelet); err != nil {
+		return err
+	}
 	if err := env.Store.Remove(v.Name); err != nil {
+		env.Store.Note(r)
 		return &failure.Problem{Reason: volumesv1alpha1.ReasonRecordFailed, Message: "the record cannot be removed",
 			Err: err}
 	}
@@ -70,6 +75,22 @@ func (env *Environment) clearInUse(ctx context.Context, v *Volume, f plan.Facts)
 	v.Failures = map[plan.Step]*failure.Failure{}
 	v.Unprotected = false
 	return nil
+}
+
+// checkLeft asks again about the devices that were left to the end of the kubelet's use, which may have left them to
+// this release meanwhile. From here on it does not: it does so only for volumes that have a record.
+func (env *Environment) checkLeft(ctx context.Context, v *Volume, leftToKubelet bool) error {
+	env.Store.Forget(v.Name)
+	inherited := v.RecordInherited(env.Now().BootID)
+	if !inherited && !leftToKubelet {
+		return nil
+	}
+	_, err := env.checkFree(ctx, v)
+	if err != nil {
+		env.Store.Note(v.Record)
+		v.Unsaved = v.Unsaved || inherited
+	}
+	return err
 }
 
 // mountsBusy reports whether a call into the kernel that was given up may still mount something.

@@ -16,6 +16,8 @@ import (
 
 	"github.com/go-logr/logr"
 
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/failure"
 	"github.com/hawser-io/hawser/internal/agent/kubelet"
 	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/mount"
@@ -51,8 +53,9 @@ func (env *Environment) noteDevices(ctx context.Context, v *Volume, u *record.Us
 }
 
 // checkFree asks the kernel whether anything still holds a device of the volume: a container with a copy of the mount
-// that no unmount reaches, or a process that has the raw device open.
-func (env *Environment) checkFree(ctx context.Context, v *Volume) error {
+// that no unmount reaches, or a process that has the raw device open. Devices that the kubelet has mounted are left to
+// the end of its use.
+func (env *Environment) checkFree(ctx context.Context, v *Volume) (leftToKubelet bool, err error) {
 	r, kubelets := v.Record, env.Observer.Use(v.Name)
 	for i := range r.Devices {
 		d := &r.Devices[i]
@@ -60,7 +63,7 @@ func (env *Environment) checkFree(ctx context.Context, v *Volume) error {
 			continue
 		}
 		if kubelets.Checks(d.Device) {
-			d.Held = false
+			d.Held, leftToKubelet = false, true
 			continue
 		}
 		err := env.Mounts.CheckFree(ctx, d.Device, r.Block())
@@ -69,7 +72,23 @@ func (env *Environment) checkFree(ctx context.Context, v *Volume) error {
 			env.Holders.Await(v.Name, held)
 		}
 		if err != nil {
-			return kubelet.HeldProblem(err)
+			return leftToKubelet, kubelet.HeldProblem(err)
+		}
+	}
+	return leftToKubelet, nil
+}
+
+// checkReadable refuses to have a volume staged again whose driver might take it for empty: no driver formats what is
+// mounted.
+func (env *Environment) checkReadable(ctx context.Context, r *record.Record) error {
+	for _, d := range r.Devices {
+		if d.BootID != env.Now().BootID {
+			continue
+		}
+		if err := env.Mounts.CheckReadable(ctx, d.Device); err != nil {
+			return &failure.Problem{Reason: volumesv1alpha1.ReasonVolumeSick, Err: err,
+				Message: "it is not staged again while its block device cannot be read, because a driver may take it for empty " +
+					"and format it: repair the device, or delete the intent and create it again, which stages the volume anyway"}
 		}
 	}
 	return nil

@@ -230,6 +230,7 @@ type Mounts interface {
 	DeviceNode(ctx context.Context, path string) (mount.Device, error)
 	DeviceUnder(e mount.Entry) (mount.Device, error)
 	CheckFree(ctx context.Context, d mount.Device, raw bool) error
+	CheckReadable(ctx context.Context, d mount.Device) error
 	Examine(ctx context.Context, path string) (mount.Health, error)
 	Users(ctx context.Context, path string) ([]mount.Holder, error)
 	ReadOnly(ctx context.Context, d mount.Device) (bool, error)

@@ -206,13 +206,6 @@ func (env *Environment) bindSubPath(ctx context.Context, u *record.Use) error {
 		return fmt.Errorf("opening sub path %s: %w", u.Mount.SubPath, err)
 	}
 	defer part.Close() //nolint:errcheck // only read
-	info, err := part.Stat()
-	if err != nil {
-		return fmt.Errorf("reading sub path: %w", err)
-	}
-	if !info.IsDir() {
-		return failure.Problemf(volumesv1alpha1.ReasonSubPathInvalid, "sub path %s is not a directory", u.Mount.SubPath)
-	}
 	if err := env.Mounts.EnsureDir(ctx, u.Path, PublishedDirMode); err != nil {
 		return fmt.Errorf("making published path: %w", err)
 	}

@@ -200,6 +200,9 @@ func (env *Environment) remount(ctx context.Context, v *Volume, f plan.Facts) er
 				Message: fmt.Sprintf("it is staged again once nothing uses it: %v", held)}
 		}
 	}
+	if err := env.checkReadable(ctx, r); err != nil {
+		return err
+	}
 	v.remounts++
 	v.nextRemount = now.Add(status.Backoff(v.remounts))
 	for i := range r.Uses {

@@ -163,14 +163,16 @@ func (v *Volume) Inherit(devices []mount.Device) {
 	v.inherited = append(v.inherited, devices...)
 }
 
-// RecordInherited moves them to the record, which must be there.
-func (v *Volume) RecordInherited(boot string) {
+// RecordInherited moves them to the record, which must be there, and reports whether there were any.
+func (v *Volume) RecordInherited(boot string) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	found := len(v.inherited) > 0
 	for _, d := range v.inherited {
 		v.Record.AddDevice(d, boot)
 	}
 	v.inherited = nil
+	return found
 }
 
 // BeginStats begins to read the volume's figures; it reports false if that goes on already.

@@ -21,6 +21,9 @@ import (
 type LastReport struct {
 	Schema int       `json:"schema"`
 	UID    types.UID `json:"uid"`
+	// Created is the second in which the state with that UID was created, in Unix time; zero where an earlier version of
+	// the agent noted it.
+	Created int64 `json:"created,omitempty"`
 	// Reports is the number of the last report that was acknowledged when this was written.
 	Reports int64 `json:"reports"`
 	// Restored: the API server had forgotten some, and no manager has confirmed a session since.

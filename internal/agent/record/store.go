@@ -124,19 +124,23 @@ func ReadRecord(path string) (*Record, error) {
 	return &r, nil
 }
 
-// Save writes the record and returns once it is on the disk. What is there already is not written again.
+// Save writes the record and returns once it is on the disk. What is there already is not written again. After an error
+// the disk may have it, but no step follows a first record that was not saved: the volume is not Known by it.
 func (s *Store) Save(r *Record) error {
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encoding record: %w", err)
 	}
 	path := s.Path(r.VolumeName)
-	s.Note(r)
+	was := s.Note(r)
 	if bytes.Equal(s.last(path), data) {
 		return nil
 	}
 	if err := s.Replace(path, data); err != nil {
 		s.remember(path, nil) // what is on the disk now is not known
+		if !was {
+			s.Forget(r.VolumeName)
+		}
 		return fmt.Errorf("writing record: %w", err)
 	}
 	s.remember(path, data)
@@ -150,22 +154,33 @@ func (s *Store) Remove(volumeName string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing record: %w", err)
 	}
-	s.forget(volumeName)
+	s.Forget(volumeName)
 	return syncDir(s.Dir)
 }
 
-// Note notes that there is a record of the volume.
-func (s *Store) Note(r *Record) {
+// Note notes that there is a record of the volume, and returns whether that was known.
+func (s *Store) Note(r *Record) (was bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	_, was = s.records[r.VolumeName]
 	s.records[r.VolumeName], s.places[r.VolumeName] = identityOf(r), r.places()
+	return was
 }
 
-func (s *Store) forget(volumeName string) {
+// Forget notes that there is no record of the volume, whatever the disk has.
+func (s *Store) Forget(volumeName string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.records, volumeName)
 	delete(s.places, volumeName)
+}
+
+// Knows reports whether the volume has a record.
+func (s *Store) Knows(volumeName string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, known := s.records[volumeName]
+	return known
 }
 
 // Known are the volumes that have a record.

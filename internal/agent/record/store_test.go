@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/hawser-io/hawser/internal/agent/plan/plantest"
 	"github.com/hawser-io/hawser/internal/agent/record"
 )
@@ -39,6 +41,30 @@ func TestCallsEndWithTheirDeadlineOrTheirBoot(t *testing.T) {
 	r.Finish()
 	if !r.CallsEnded(at(15)) {
 		t.Errorf("call %+v counts as going on after it finished, want that it has ended", r.Unfinished)
+	}
+}
+
+func TestAFirstRecordThatIsNotSavedLeavesItsVolumeUnknown(t *testing.T) {
+	s, err := record.OpenStore(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	write, full := s.Replace, func(string, []byte) error { return unix.ENOSPC }
+	r := plantest.Situation().Record
+	for _, step := range []struct {
+		what    string
+		replace func(string, []byte) error
+		known   bool
+	}{{"a first one that is not saved", full, false}, {"one that is saved", write, true},
+		{"another one that is not saved", full, true}} {
+		s.Replace = step.replace
+		r.Schema++ // another content
+		if err := s.Save(r); (err != nil) == (step.what == "one that is saved") {
+			t.Fatalf("%s: error %v", step.what, err)
+		}
+		if _, known := s.Known()[r.VolumeName]; known != step.known {
+			t.Errorf("%s: volume %s is known %t, want %t", step.what, r.VolumeName, known, step.known)
+		}
 	}
 }
 

@@ -25,6 +25,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/record"
+	"github.com/hawser-io/hawser/internal/machine"
 )
 
 // A session is a time in which the API server was never out of reach, so it was not restored from a backup meanwhile.
@@ -173,11 +174,19 @@ func (s *Session) checkLease(ctx context.Context) error {
 	return nil
 }
 
+// succeeded reports whether another machine had the node's name since, and reports to a state that was created after
+// the one of this machine. A backup has only states that were created before.
+func (s *Session) succeeded(nvs *volumesv1alpha1.NodeVolumeState) bool {
+	last := s.Persisted
+	return last.UID != nvs.UID && last.Created != 0 && nvs.CreationTimestamp.Unix() > last.Created &&
+		machine.Compare(s.Machine, nvs.Status.Machine) == machine.Other
+}
+
 // persistState writes to the disk whether the API server has forgotten reports, and which state the next ones go to.
 // The report that follows leaves no trace of either.
 func (s *Session) persistState(nvs *volumesv1alpha1.NodeVolumeState) error {
 	next := s.Persisted
-	if next.ForgottenBy(nvs) || next.Restored && next.RestoreID == "" {
+	if next.ForgottenBy(nvs) && !s.succeeded(nvs) || next.Restored && next.RestoreID == "" {
 		next.Restored, next.RestoreID = true, uuid.NewUUID()
 	}
 	if next.Restored && s.RestoreID == "" {
@@ -187,7 +196,7 @@ func (s *Session) persistState(nvs *volumesv1alpha1.NodeVolumeState) error {
 	}
 	s.RestoreID = next.RestoreID
 	if next.UID != nvs.UID {
-		next.Schema, next.UID, next.Reports = record.Schema, nvs.UID, 0
+		next.Schema, next.UID, next.Created, next.Reports = record.Schema, nvs.UID, nvs.CreationTimestamp.Unix(), 0
 	}
 	if next == s.Persisted {
 		return nil

@@ -26,6 +26,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/controller/controllertest"
+	"github.com/hawser-io/hawser/internal/machine"
 )
 
 // reporting is an API server in which a report arrives just after the agent has read.
@@ -117,5 +118,40 @@ func TestASessionEndsWithItsLease(t *testing.T) {
 	now.Step(1)
 	if a.endLapsed(); a.Writer.inSession() {
 		t.Error("the session goes on although its Lease has expired, want the next one to begin with a report")
+	}
+}
+
+func TestAStateThatAnotherMachineMadeLaterIsNoRestore(t *testing.T) {
+	const system, other = "11111111-2222-4333-8444-555555555555", "66666666-7777-4888-8999-aaaaaaaaaaaa"
+	created := metav1.NewTime(time.Unix(1000, 0))
+	for name, c := range map[string]struct {
+		reports string
+		created time.Duration
+		noted   int64
+		want    bool
+	}{
+		"made later, for another machine":                     {other, time.Second, created.Unix(), false},
+		"made later, and this machine has reported to it":     {system, time.Second, created.Unix(), true},
+		"made before, for another machine":                    {other, -time.Second, created.Unix(), true},
+		"made in the same second, for another machine":        {other, 0, created.Unix(), true},
+		"made at a time that cannot be compared":              {other, time.Second, 0, true},
+		"made later, for a machine that cannot be recognized": {"", time.Second, created.Unix(), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := &record.Store{Replace: func(string, []byte) error { return nil }}
+			s := NewSession(SessionOptions{Log: logr.Discard(), Store: store, Machine: machine.New(system, "")})
+			s.Persisted = record.LastReport{Schema: record.Schema, UID: "mine", Created: c.noted, Reports: 3}
+			nvs := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{UID: "new",
+				CreationTimestamp: metav1.NewTime(created.Add(c.created))}}
+			nvs.Status.Protocol.ObservedUID, nvs.Status.Machine = "new", machine.New(c.reports, "")
+			if err := s.persistState(nvs); err != nil {
+				t.Fatal(err)
+			}
+			if s.Persisted.Restored != c.want || s.Persisted.UID != "new" ||
+				s.Persisted.Created != nvs.CreationTimestamp.Unix() {
+				t.Errorf("noted on the disk: %+v; want a restore %t, and the state new of second %d", s.Persisted, c.want,
+					nvs.CreationTimestamp.Unix())
+			}
+		})
 	}
 }

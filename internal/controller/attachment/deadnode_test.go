@@ -37,6 +37,7 @@ func deadBeforeItLooked(
 		Protocol: volumesv1alpha1.AttachmentProtocol{UnlistedGeneration: 2},
 		Evidence: &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceAgentReleased},
 	}}
+	state.Status.Node.Absence = &volumesv1alpha1.AbsenceObservation{Observed: noon}
 	va := &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "va", UID: "1", Annotations: map[string]string{volumesv1alpha1.HoldAnnotation: "now"},

@@ -87,6 +87,7 @@ func TestTheEvidenceOfADetach(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			notHeard(c, now, "a")
 			recorder := events.NewFakeRecorder(10)
 			c.Events = recorder
 			f, n := factsOf(t, c)
@@ -136,7 +137,8 @@ func TestADetachOnEvidenceIsUnprotectedUnlessTheDriverCutsTheNodesAccess(t *test
 			if test.inUse {
 				usedIn(state, "1")
 			}
-			c, _ := over(t, outOfService("a"), attachedTo("va-1", "1"), state)
+			c, now := over(t, outOfService("a"), attachedTo("va-1", "1"), state)
+			notHeard(c, now, "a")
 			c.Events = events.NewFakeRecorder(10)
 			f, n := factsOf(t, c)
 			f.CutsAccess = test.cuts

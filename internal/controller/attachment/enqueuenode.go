@@ -156,6 +156,7 @@ func nodeDiffers(was, is *volumesv1alpha1.NodeVolumeState) bool {
 	off := is.Status.Node.OutOfService != nil || len(is.Status.Node.Fences) > 0
 	return !equality.Semantic.DeepEqual(was.Status.Node.OutOfService, is.Status.Node.OutOfService) ||
 		!equality.Semantic.DeepEqual(was.Status.Node.Fences, is.Status.Node.Fences) ||
+		!equality.Semantic.DeepEqual(was.Status.Node.Absence, is.Status.Node.Absence) ||
 		off && handshake.Silent(was) != handshake.Silent(is) ||
 		handshake.NodeOf(was, "").Reported != handshake.NodeOf(is, "").Reported ||
 		was.Status.BootID != is.Status.BootID || was.UID != is.UID

@@ -28,13 +28,15 @@ import (
 	"github.com/hawser-io/hawser/internal/fencing"
 	"github.com/hawser-io/hawser/internal/handshake"
 	"github.com/hawser-io/hawser/internal/install"
+	"github.com/hawser-io/hawser/internal/machine"
 )
 
 // goneWatched is how much of that must have been watched, so that an agent which could not renew its Lease because
 // the API server was away has had the time to do so.
 const goneWatched = liveness.DefaultDuration
 
-// fenceAgain is when a recorded fence is read again that did not hold, or could not be read.
+// fenceAgain is when a recorded fence is read again that did not hold, or could not be read. After a restore an absent
+// Node is read again then: what is recorded of it may be of the past.
 const fenceAgain = 30 * time.Second
 
 // Fences are what proves that machines are off or gone, or that their access is cut.
@@ -163,9 +165,11 @@ func (c *Controller) evidenceOf(
 	silence := c.Tracker.Silence(n.Name)
 	watched := c.unready.Total(n.Name, c.spellOf(n.Name, node), c.Clock.Now())
 	lapsed := handshake.Node{Silent: silence >= 0, Use: n.State.Use}
-	if node == nil {
-		wait := max(decision.GoneAfter-silence, goneWatched-watched)
-		if wait > 0 || c.Protocol.MayRelyOn(lapsed, handshake.Lapsed) != handshake.GuardNone {
+	switch {
+	case node == nil && c.Tracker.Restored():
+		return nil, fenceAgain
+	case node == nil && c.absenceCounts(n, nvs, lapsed):
+		if wait := max(decision.GoneAfter-silence, goneWatched-watched); wait > 0 {
 			return nil, wait
 		}
 		return &volumesv1alpha1.DetachEvidence{
@@ -174,26 +178,16 @@ func (c *Controller) evidenceOf(
 				"node %s does not exist and its agent has not been heard for more than %s", n.Name, decision.GoneAfter,
 			),
 		}, 0
-	}
-	if c.taintCounts(n, node, nvs, lapsed.Silent) {
-		return &volumesv1alpha1.DetachEvidence{
-			Type: volumesv1alpha1.EvidenceOutOfServiceTaint,
-			Message: fmt.Sprintf(
-				"node %s carries the taint %s, and its agent is silent since before", n.Name, corev1.TaintNodeOutOfService,
-			),
-		}, 0
-	}
-	if fence != nil {
-		return &volumesv1alpha1.DetachEvidence{
-			Type: volumesv1alpha1.EvidenceFenced, Fence: fence,
-			Message: fmt.Sprintf(
-				"%s of fence source %s proves %s of the machine of node %s, and its agent is silent since before",
-				fence.Name, fence.Source, fence.Proves, n.Name,
-			),
-		}, 0
+	case node != nil:
+		if e := c.assertedOf(n, node, nvs, fence); e != nil {
+			if silence < 0 { // the mark is of another manager, or of the past if the API server was restored
+				return nil, -silence
+			}
+			return e, 0
+		}
 	}
 	after, allowed := decision.ForceAfter(n.Leaving)
-	if !allowed || liveness.Ready(node) {
+	if !allowed || node != nil && liveness.Ready(node) {
 		return nil, 0
 	}
 	wait := max(after-watched, -silence)
@@ -203,24 +197,67 @@ func (c *Controller) evidenceOf(
 	return &volumesv1alpha1.DetachEvidence{
 		Type: volumesv1alpha1.EvidenceForcedAfterTimeout,
 		Message: fmt.Sprintf(
-			"node %s was watched not being Ready, and its agent not being heard, for more than %s, "+
-				"after which the intents' policy forces the detach", n.Name, after,
+			"node %s was watched %s, and its agent not being heard, for more than %s, "+
+				"after which the intents' policy forces the detach", n.Name, outageOf(node), after,
 		),
 	}, 0
 }
 
+func outageOf(node *corev1.Node) string {
+	if node == nil {
+		return "being absent"
+	}
+	return "not being Ready"
+}
+
+// absenceCounts: where only the Node was deleted Kubernetes ends the agent, so that agent's silence is not enough. For
+// how long it has lasted is asked elsewhere.
+func (c *Controller) absenceCounts(
+	n *decision.Node, nvs *volumesv1alpha1.NodeVolumeState, lapsed handshake.Node,
+) bool {
+	lapsed.Silent = true
+	return c.Protocol.MayRelyOn(lapsed, handshake.AbsenceAssertion(nvs, c.Tracker.LastWord(n.Name))) == handshake.GuardNone
+}
+
+// assertedOf is the taint or the fence that counts once this process has not heard the agent for as long as it takes;
+// nil if neither does.
+func (c *Controller) assertedOf(
+	n *decision.Node, node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState, fence *volumesv1alpha1.FenceReference,
+) *volumesv1alpha1.DetachEvidence {
+	switch {
+	case c.taintCounts(n, node, nvs):
+		return &volumesv1alpha1.DetachEvidence{
+			Type: volumesv1alpha1.EvidenceOutOfServiceTaint,
+			Message: fmt.Sprintf(
+				"node %s carries the taint %s, and its agent is silent since before", n.Name, corev1.TaintNodeOutOfService,
+			),
+		}
+	case fence != nil:
+		return &volumesv1alpha1.DetachEvidence{
+			Type: volumesv1alpha1.EvidenceFenced, Fence: fence,
+			Message: fmt.Sprintf(
+				"%s of fence source %s proves %s of the machine of node %s, and its agent is silent since before",
+				fence.Name, fence.Source, fence.Proves, n.Name,
+			),
+		}
+	}
+	return nil
+}
+
 // taintCounts: the manager that marked the agent as unreachable may have been another one. The mark or the record is
 // what wakes the node's volumes.
-func (c *Controller) taintCounts(
-	n *decision.Node, node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState, overdue bool,
-) bool {
-	if nvs == nil {
+func (c *Controller) taintCounts(n *decision.Node, node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState) bool {
+	if nvs == nil || machine.ReportedByAnother(node, nvs) {
 		return false
 	}
 	said := handshake.TaintAssertion(nvs.Status.Node.OutOfService, handshake.DeclaredOff(node),
 		handshake.LastHeard(nvs, c.Tracker.LastWord(n.Name)))
-	silent := handshake.Node{Silent: overdue || handshake.Silent(nvs), Use: n.State.Use}
-	return c.Protocol.MayRelyOn(silent, said) == handshake.GuardNone
+	return c.Protocol.MayRelyOn(c.silent(n, nvs), said) == handshake.GuardNone
+}
+
+// silent is the node as far as its agent is concerned, which this process does not hear, or an earlier one did not.
+func (c *Controller) silent(n *decision.Node, nvs *volumesv1alpha1.NodeVolumeState) handshake.Node {
+	return handshake.Node{Silent: c.Tracker.Silence(n.Name) >= 0 || handshake.Silent(nvs), Use: n.State.Use}
 }
 
 // fencesThatCount are the recorded fences of the node that its agent, which is silent, has not contradicted.
@@ -230,7 +267,7 @@ func (c *Controller) fencesThatCount(
 	if nvs == nil {
 		return nil
 	}
-	silent := handshake.Node{Silent: c.Tracker.Silence(n.Name) >= 0 || handshake.Silent(nvs), Use: n.State.Use}
+	silent := c.silent(n, nvs)
 	var count []volumesv1alpha1.FenceReference
 	for _, record := range nvs.Status.Node.Fences {
 		said := handshake.FenceAssertion(record, handshake.LastHeard(nvs, c.Tracker.LastWord(n.Name)))

@@ -25,6 +25,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/outage"
 	"github.com/hawser-io/hawser/internal/handshake"
+	"github.com/hawser-io/hawser/internal/machine"
 )
 
 func readyNode(name string) *corev1.Node {
@@ -60,14 +61,16 @@ func TestEvidenceIsConfirmedByWhatTheAPIServerShowsNowAndNotByTheCache(t *testin
 		looked time.Duration
 		want   volumesv1alpha1.EvidenceType
 	}{
-		{"the taint is there", []client.Object{readyNode("a")}, []client.Object{withTaints(readyNode("a"), outOfService)}, 0,
-			volumesv1alpha1.EvidenceOutOfServiceTaint},
+		{"the taint is there", []client.Object{readyNode("a")}, []client.Object{withTaints(readyNode("a"), outOfService)},
+			liveness.DefaultDuration, volumesv1alpha1.EvidenceOutOfServiceTaint},
+		{"the taint is there, and the agent may still be heard", []client.Object{readyNode("a")},
+			[]client.Object{withTaints(readyNode("a"), outOfService)}, liveness.DefaultDuration - time.Second, ""},
 		{"the taint is gone", []client.Object{withTaints(readyNode("a"), outOfService)},
-			[]client.Object{readyNode("a")}, 0, ""},
+			[]client.Object{readyNode("a")}, liveness.DefaultDuration, ""},
 		{"another taint", []client.Object{readyNode("a")},
-			[]client.Object{withTaints(readyNode("a"), corev1.TaintNodeUnreachable)}, 0, ""},
+			[]client.Object{withTaints(readyNode("a"), corev1.TaintNodeUnreachable)}, liveness.DefaultDuration, ""},
 		{"another node carries the taint", nil,
-			[]client.Object{readyNode("a"), withTaints(readyNode("b"), outOfService)}, 0, ""},
+			[]client.Object{readyNode("a"), withTaints(readyNode("b"), outOfService)}, liveness.DefaultDuration, ""},
 		{"the Node is gone and its agent silent", []client.Object{readyNode("a")},
 			[]client.Object{renewedLease("a", noon)}, silence,
 			volumesv1alpha1.EvidenceNodeGone},
@@ -93,7 +96,7 @@ func TestEvidenceIsConfirmedByWhatTheAPIServerShowsNowAndNotByTheCache(t *testin
 			n := forcible("a")
 			end := now.Now().Add(c.looked)
 			for {
-				evidence, err := controller.confirmEvidence(t.Context(), n, silenced(reported("a")))
+				evidence, err := controller.confirmEvidence(t.Context(), n, departed(silenced(reported("a")), noon))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -114,6 +117,49 @@ func TestEvidenceIsConfirmedByWhatTheAPIServerShowsNowAndNotByTheCache(t *testin
 					t.Fatalf("evidence against node a %s too early: %+v, want none", end.Sub(now.Now()), evidence)
 				}
 				now.SetTime(now.Now().Add(min(10*time.Second, end.Sub(now.Now()))))
+			}
+		})
+	}
+}
+
+// departed is a state whose Node a manager saw go after that renewal.
+func departed(nvs *volumesv1alpha1.NodeVolumeState, renewed metav1.Time) *volumesv1alpha1.NodeVolumeState {
+	nvs.Status.Node.Absence = &volumesv1alpha1.AbsenceObservation{Observed: noon,
+		LastRenewal: handshake.Renewal(renewedLease("a", renewed))}
+	return nvs
+}
+
+// TestANodeThatWasDeletedWhileItsMachineRunsIsNotGone: Kubernetes has ended its agent since.
+func TestANodeThatWasDeletedWhileItsMachineRunsIsNotGone(t *testing.T) {
+	earlier, contradicted := metav1.NewTime(noon.Add(-time.Minute)), departed(silenced(reported("a")), noon)
+	contradicted.Status.Node.Absence.Contradicted = &noon
+	for name, nvs := range map[string]*volumesv1alpha1.NodeVolumeState{
+		"no manager saw it go":                   silenced(reported("a")),
+		"the agent renewed its Lease afterwards": departed(silenced(reported("a")), earlier),
+		"a manager has seen that already":        contradicted,
+	} {
+		t.Run(name, func(t *testing.T) {
+			controller, now := over(t, renewedLease("a", noon))
+			n := on("a", leaving("i*"), va("1", "held", "attached"), entry(handshake.Attached, "1"), inUse("1"))
+			for range 20 {
+				if evidence, err := controller.confirmEvidence(t.Context(), n, nvs); evidence != nil || err != nil {
+					t.Fatalf("evidence against node a: %+v, error %v; want none", evidence, err)
+				}
+				now.SetTime(now.Now().Add(time.Minute))
+			}
+			if n.EvidenceDue != 0 {
+				t.Errorf("evidence against node a is due in %s, want never by time alone", n.EvidenceDue)
+			}
+			forced := forcible("a")
+			var evidence *volumesv1alpha1.DetachEvidence
+			var err error
+			for step := time.Duration(0); step <= 6*time.Minute && err == nil; step += time.Minute {
+				evidence, err = controller.confirmEvidence(t.Context(), forced, nvs)
+				now.SetTime(now.Now().Add(time.Minute))
+			}
+			if err != nil || evidence == nil || evidence.Type != volumesv1alpha1.EvidenceForcedAfterTimeout {
+				t.Errorf("evidence against node a, where a policy allows force: %+v, error %v; want ForcedAfterTimeout", evidence,
+					err)
 			}
 		})
 	}
@@ -144,12 +190,14 @@ func TestTheTaintOfANodeWhoseAgentIsHeardIsNoEvidence(t *testing.T) {
 		silent time.Duration
 		want   bool
 	}{
-		{"silent since before the taint was seen", record(nil), renewedLease("a", noon), 0, true},
-		{"silent, and its Lease was deleted", record(nil), nil, 0, true},
+		{"silent since before the taint was seen", record(nil), renewedLease("a", noon), 40 * time.Second, true},
+		{"silent, and its Lease was deleted", record(nil), nil, 40 * time.Second, true},
+		{"marked by a manager that may have been before a restore, and not silent for this one yet", record(nil),
+			renewedLease("a", noon), 39 * time.Second, false},
 		{"silent by this manager's own clock, before any mark", unmarked, renewedLease("a", noon), 40 * time.Second, true},
 		{"its next session has begun, and its Lease is not renewed yet", begun, renewedLease("a", noon), time.Hour, false},
 		{"not silent for a whole Lease yet", unmarked, renewedLease("a", noon), 39 * time.Second, false},
-		{"heard again since, although it is still marked", record(nil), renewedLease("a", later), 0, false},
+		{"heard again since, although it is still marked", record(nil), renewedLease("a", later), 40 * time.Second, false},
 		{"heard once since, and silent by now", record(nil), renewedLease("a", later), time.Hour, false},
 		{"contradicted once, as an earlier manager recorded",
 			record(func(r *volumesv1alpha1.OutOfServiceObservation) {
@@ -185,6 +233,46 @@ func TestTheTaintOfANodeWhoseAgentIsHeardIsNoEvidence(t *testing.T) {
 				t.Errorf("evidence against node a by the cache: %v, error %v; want some: %t", n.Evidence, err, c.want)
 			}
 		})
+	}
+}
+
+// The kubelet of that life may have mounted the volume, and the machine of the report may run on.
+func TestTheTaintIsNoEvidenceOfALifeOfTheNodeWithoutAReport(t *testing.T) {
+	is := corev1.NodeSystemInfo{SystemUUID: "11111111-2222-4333-8444-555555555555", BootID: "1"}
+	for name, c := range map[string]struct {
+		change func(*corev1.NodeSystemInfo)
+		want   bool
+	}{
+		"the machine that reported":             {func(*corev1.NodeSystemInfo) {}, true},
+		"a kubelet that does not name the boot": {func(i *corev1.NodeSystemInfo) { i.BootID = "" }, true},
+		"another boot of it":                    {func(i *corev1.NodeSystemInfo) { i.BootID = "2" }, false},
+		"another machine": {func(i *corev1.NodeSystemInfo) {
+			i.SystemUUID = "66666666-7777-4888-8999-aaaaaaaaaaaa"
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node, nvs := withTaints(readyNode("a"), corev1.TaintNodeOutOfService), silenced(reported("a"))
+			nvs.Status.Machine, nvs.Status.BootID = machine.New(is.SystemUUID, ""), is.BootID
+			node.Status.NodeInfo = is
+			c.change(&node.Status.NodeInfo)
+			controller, now := over(t, node)
+			notHeard(controller, now, "a")
+			n := forcible("a")
+			n.Leaving[0].Object.Spec.DetachPolicy = nil
+			if evidence, err := controller.confirmEvidence(t.Context(), n, nvs); err != nil || (evidence != nil) != c.want {
+				t.Errorf("evidence against node a: %v, error %v; want some: %t", evidence, err, c.want)
+			}
+		})
+	}
+}
+
+func TestATaintCountsAsSoonAsTheAgentIsSilentForThisManagerToo(t *testing.T) {
+	controller, _ := over(t, withTaints(readyNode("a"), corev1.TaintNodeOutOfService))
+	n := forcible("a")
+	if err := controller.gatherEvidence(t.Context(), n, silenced(reported("a"))); err != nil || n.Evidence != nil ||
+		n.EvidenceDue != liveness.DefaultDuration {
+		t.Errorf("evidence against node a: %v, due in %s, error %v; want it due in %s: no event comes when it is",
+			n.Evidence, n.EvidenceDue, err, liveness.DefaultDuration)
 	}
 }
 
@@ -272,13 +360,13 @@ func TestTheTimeAtWhichAGoneOrUnreadyNodeBecomesEvidence(t *testing.T) {
 		if c.change != nil {
 			c.change(n)
 		}
-		if evidence, err := controller.confirmEvidence(t.Context(), n,
-			silenced(reported("a"))); evidence != nil || err != nil ||
+		nvs := departed(silenced(reported("a")), noon)
+		if evidence, err := controller.confirmEvidence(t.Context(), n, nvs); evidence != nil || err != nil ||
 			n.EvidenceDue != c.want {
 			t.Errorf("%s: evidence %v, due in %s, error %v; want none, due in %s", c.name, evidence, n.EvidenceDue, err, c.want)
 		}
 		behind(t, controller, c.live...)
-		if err := controller.gatherEvidence(t.Context(), n, silenced(reported("a"))); err != nil ||
+		if err := controller.gatherEvidence(t.Context(), n, nvs); err != nil ||
 			n.Missing != (c.live == nil) ||
 			n.EvidenceDue != c.want {
 			t.Errorf("%s, from the cache: Node missing %t, evidence due in %s, error %v; want %t, %s and none", c.name,
@@ -298,7 +386,7 @@ func TestALongSilenceThatWasNotWatchedIsNoEvidenceYet(t *testing.T) {
 		{0, goneWatched}, {goneWatched - time.Second, time.Second}, {time.Second, 0},
 	} {
 		now.SetTime(now.Now().Add(step.after))
-		evidence, err := controller.confirmEvidence(t.Context(), n, silenced(reported("a")))
+		evidence, err := controller.confirmEvidence(t.Context(), n, departed(silenced(reported("a")), noon))
 		if err != nil || n.EvidenceDue != step.due || (evidence != nil) != (step.due == 0) {
 			t.Errorf("evidence against node a: %v, due in %s, error %v; want it due in %s", evidence, n.EvidenceDue, err,
 				step.due)

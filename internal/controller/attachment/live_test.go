@@ -111,6 +111,12 @@ func silenced(nvs *volumesv1alpha1.NodeVolumeState) *volumesv1alpha1.NodeVolumeS
 	return nvs
 }
 
+// notHeard has the controller itself not hear the node's agent for as long as it takes.
+func notHeard(c *Controller, now *testingclock.FakePassiveClock, node string) {
+	c.Tracker.Silence(node)
+	now.SetTime(now.Now().Add(liveness.DefaultDuration))
+}
+
 // lockObject is the ConfigMap that has the volume's lock.
 func lockObject(volumeName string, lock exclusive.Lock) *corev1.ConfigMap {
 	key := exclusive.Key(volumeName)
@@ -145,7 +151,7 @@ func TestAnAttachmentCreatedAgainWithoutAHoldIsNotUsed(t *testing.T) {
 }
 
 func TestAnAgentWhoseLeaseIsRenewedIsNotGoneBecauseAWatchLags(t *testing.T) {
-	renewed := metav1.NowMicro()
+	renewed := metav1.NewMicroTime(time.Now().Truncate(time.Microsecond))
 	c, now := over(t, &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: volumesv1alpha1.InstallNamespace, Name: volumesv1alpha1.AgentLeasePrefix + "a",
@@ -156,7 +162,8 @@ func TestAnAgentWhoseLeaseIsRenewedIsNotGoneBecauseAWatchLags(t *testing.T) {
 	n.Missing = true
 	c.Tracker.Silence("a")
 	now.SetTime(now.Now().Add(time.Hour))
-	if evidence, err := c.confirmEvidence(t.Context(), n, silenced(reported("a"))); evidence != nil ||
+	nvs := departed(silenced(reported("a")), metav1.Time(renewed))
+	if evidence, err := c.confirmEvidence(t.Context(), n, nvs); evidence != nil ||
 		err != nil {
 		t.Errorf("node a, whose agent's Lease was renewed: evidence %v, error %v; want none", evidence, err)
 	}
@@ -165,7 +172,7 @@ func TestAnAgentWhoseLeaseIsRenewedIsNotGoneBecauseAWatchLags(t *testing.T) {
 	}
 	// A Lease that stays as it is ends in evidence all the same.
 	now.SetTime(now.Now().Add(n.EvidenceDue))
-	if evidence, err := c.confirmEvidence(t.Context(), n, silenced(reported("a"))); evidence == nil ||
+	if evidence, err := c.confirmEvidence(t.Context(), n, nvs); evidence == nil ||
 		evidence.Type != volumesv1alpha1.EvidenceNodeGone || err != nil {
 		t.Errorf("node a, whose agent's Lease stays as it is: evidence %v, error %v; want NodeGone", evidence, err)
 	}
@@ -393,6 +400,7 @@ func TestANodeThatReportsOrIsDeletedEnqueuesItsLastVolumes(t *testing.T) {
 	}{
 		{"reports", silent, reported("a")},
 		{"goes", silent, nil},
+		{"is absent, as is recorded", reported("a"), departed(reported("a"), noon)},
 	} {
 		t.Run(change.name, func(t *testing.T) {
 			q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())

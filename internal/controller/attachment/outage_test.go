@@ -90,8 +90,13 @@ func forcible(name string) *decision.Node {
 // pass is what a reconcile does about the evidence of one node; it returns whether there is any.
 func pass(t *testing.T, c *Controller, name string) (bool, time.Duration) {
 	t.Helper()
-	n := forcible(name)
-	if err := c.gatherEvidence(t.Context(), n, silenced(reported("a"))); err != nil {
+	return passOver(t, c, silenced(reported(name)))
+}
+
+func passOver(t *testing.T, c *Controller, nvs *volumesv1alpha1.NodeVolumeState) (bool, time.Duration) {
+	t.Helper()
+	n := forcible(nvs.Name)
+	if err := c.gatherEvidence(t.Context(), n, nvs); err != nil {
 		t.Fatal(err)
 	}
 	due, err := c.watchOutage(t.Context(), n, decision.EvidenceDue(&decision.Facts{}, c.Protocol, n))
@@ -285,7 +290,7 @@ func TestAnAgentHasItsFullTimeAfterAnOutageOfTheAPIServer(t *testing.T) {
 		c.Tracker.Observe("a", lease)
 		// The API server was away for an hour, and nothing was asked of it meanwhile. There is no Node.
 		now.SetTime(now.Now().Add(time.Hour))
-		if evidence, due := pass(t, c, "a"); evidence || due == 0 {
+		if evidence, due := passOver(t, c, departed(silenced(reported("a")), noon)); evidence || due == 0 {
 			t.Fatalf("node a after an outage of the API server: evidence %t, due in %s; want none, and a requeue", evidence, due)
 		}
 		now.SetTime(now.Now().Add(goneWatched / 2))
@@ -302,7 +307,7 @@ func TestAnAgentHasItsFullTimeAfterAnOutageOfTheAPIServer(t *testing.T) {
 		now.SetTime(now.Now().Add(goneWatched / 2))
 		n := forcible("a")
 		n.Missing = true
-		evidence, err := c.confirmEvidence(t.Context(), n, silenced(reported("a")))
+		evidence, err := c.confirmEvidence(t.Context(), n, departed(silenced(reported("a")), noon))
 		if err != nil || (evidence == nil) != speaks {
 			t.Errorf("node a, whose agent renews its Lease %t: evidence %v, error %v; want none if it does", speaks, evidence,
 				err)

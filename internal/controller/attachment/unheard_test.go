@@ -16,7 +16,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,6 +24,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
+	"github.com/hawser-io/hawser/internal/controller/liveness/livenesstest"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/install"
 )
@@ -42,32 +42,6 @@ func unheard() (*volumesv1alpha1.VolumeAttachmentIntent, *volumesv1alpha1.NodeVo
 	state := reported("a")
 	state.Status = volumesv1alpha1.NodeVolumeStateStatus{}
 	return i, state, []client.Object{pv, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}}
-}
-
-// listening has the controller hear the agents.
-func listening(t *testing.T, c *Controller) {
-	t.Helper()
-	begun := make(chan watch.Interface)
-	watching := interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
-		Watch: func(
-			ctx context.Context, w client.WithWatch, l client.ObjectList, o ...client.ListOption,
-		) (watch.Interface, error) {
-			watcher, err := w.Watch(ctx, l, o...)
-			begun <- watcher
-			return watcher, err
-		},
-	})
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- (&liveness.Listener{Tracker: c.Tracker, Client: watching}).Start(ctx) }()
-	watcher := <-begun
-	t.Cleanup(func() {
-		stop()
-		watcher.Stop()
-		if err := <-ended; err != nil {
-			t.Errorf("listening to the agents: error %v, want none", err)
-		}
-	})
 }
 
 // attachmentOf the volume to node a, which Hawser counts on.
@@ -112,8 +86,15 @@ func TestAnIntentOnANodeThatNeverHadAnAgentIsReleased(t *testing.T) {
 			more:   []client.Object{agentLease(false)},
 		},
 		"an agent has a Lease and did not report to this state": {more: []client.Object{agentLease(false)}, stays: true},
-		"the manager hears no agent":                            {deaf: true, stays: true},
-		"an agent begins meanwhile":                             {begins: true, stays: true},
+		"an agent has a Lease and reported to a state of which this one is a copy": {
+			change: func(_ *volumesv1alpha1.VolumeAttachmentIntent, s *volumesv1alpha1.NodeVolumeState) {
+				began(s)
+				s.Status.Protocol.ObservedUID = "another"
+			},
+			more: []client.Object{agentLease(false)}, stays: true,
+		},
+		"the manager hears no agent": {deaf: true, stays: true},
+		"an agent begins meanwhile":  {begins: true, stays: true},
 		"it is attached": {change: func(_ *volumesv1alpha1.VolumeAttachmentIntent, s *volumesv1alpha1.NodeVolumeState) {
 			entryIn(s, volumesv1alpha1.AttachmentAttached, "1", "")
 			s.Spec.Attachments[0].VolumeName = volume.UniqueNameOf(persistentVolume())
@@ -133,7 +114,7 @@ func TestAnIntentOnANodeThatNeverHadAnAgentIsReleased(t *testing.T) {
 			c.Events = events.NewFakeRecorder(100)
 			c.Writer.IsCurrent = c.Tracker.IsCurrent
 			if !test.deaf {
-				listening(t, c)
+				livenesstest.Listen(t, c.Tracker, c.Client.(client.WithWatch))
 			}
 			if test.begins {
 				c.Reader = interceptor.NewClient(c.Reader.(client.WithWatch), interceptor.Funcs{
@@ -179,7 +160,7 @@ func TestAnIntentWaitsForTheAgentsNodeUntilItIsKnownToBeSilent(t *testing.T) {
 	i, state, objects := unheard()
 	c, _ := over(t, append(objects, i, state)...)
 	c.Events = events.NewFakeRecorder(100)
-	listening(t, c)
+	livenesstest.Listen(t, c.Tracker, c.Client.(client.WithWatch))
 	r, err := c.Reconcile(t.Context(),
 		reconcile.Request{NamespacedName: client.ObjectKey{Name: volume.UniqueNameOf(persistentVolume())}})
 	if err != nil || r.RequeueAfter <= 0 || r.RequeueAfter > liveness.DefaultDuration {

@@ -7,6 +7,7 @@ SPDX-License-Identifier: Apache-2.0
 package cached
 
 import (
+	"maps"
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -150,9 +151,7 @@ func trimNode(o any) (any, error) {
 	}
 	trimmed := &corev1.Node{ObjectMeta: identity(node.ObjectMeta)}
 	trimmed.Labels = node.Labels
-	if managed, ok := node.Annotations[ManagedNodeAnnotation]; ok {
-		trimmed.Annotations = map[string]string{ManagedNodeAnnotation: managed}
-	}
+	trimmed.Annotations = only(node.Annotations, ManagedNodeAnnotation)
 	trimmed.Spec.Taints, trimmed.Spec.ProviderID = node.Spec.Taints, node.Spec.ProviderID
 	trimmed.Status.VolumesAttached = node.Status.VolumesAttached
 	trimmed.Status.VolumesInUse = node.Status.VolumesInUse
@@ -200,10 +199,29 @@ func trimClaim(o any) (any, error) {
 	if owner := metav1.GetControllerOf(claim); owner != nil {
 		trimmed.OwnerReferences = []metav1.OwnerReference{*owner}
 	}
-	if node, ok := claim.Annotations[SelectedNodeAnnotation]; ok {
-		trimmed.Annotations = map[string]string{SelectedNodeAnnotation: node}
+	trimmed.Labels = only(claim.Labels, volumesv1alpha1.RefuseDeletionLabel)
+	trimmed.Annotations = only(claim.Annotations, SelectedNodeAnnotation, corev1.BetaStorageClassAnnotation,
+		volumesv1alpha1.InUseAnnotation)
+	if maps.Equal(trimmed.Annotations, inUse) {
+		trimmed.Annotations = inUse
 	}
 	return trimmed, nil
+}
+
+// inUse are the annotations of most claims, which share them.
+var inUse = map[string]string{volumesv1alpha1.InUseAnnotation: "true"}
+
+// only returns what all has of the keys; nil if there is nothing.
+func only(all map[string]string, keys ...string) (kept map[string]string) {
+	for _, key := range keys {
+		if value, ok := all[key]; ok {
+			if kept == nil {
+				kept = map[string]string{}
+			}
+			kept[key] = value
+		}
+	}
+	return kept
 }
 
 // namespaceMetadata is how namespaces are cached: nothing reads their spec or status.
@@ -213,16 +231,15 @@ func namespaceMetadata() *metav1.PartialObjectMetadata {
 	return object
 }
 
-// trimNamespace keeps which nodes a namespace may use.
+// trimNamespace keeps which nodes a namespace may use, and whether the deletion of its claims is refused.
 func trimNamespace(o any) (any, error) {
 	namespace, ok := o.(*metav1.PartialObjectMetadata)
 	if !ok {
 		return o, nil
 	}
 	trimmed := &metav1.PartialObjectMetadata{TypeMeta: namespace.TypeMeta, ObjectMeta: identity(namespace.ObjectMeta)}
-	if nodes, ok := namespace.Annotations[volumesv1alpha1.AllowedNodesAnnotation]; ok {
-		trimmed.Annotations = map[string]string{volumesv1alpha1.AllowedNodesAnnotation: nodes}
-	}
+	trimmed.Annotations = only(namespace.Annotations, volumesv1alpha1.AllowedNodesAnnotation)
+	trimmed.Labels = only(namespace.Labels, volumesv1alpha1.RefuseDeletionLabel)
 	return trimmed, nil
 }
 

@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package cached
 
 import (
+	"maps"
 	"reflect"
 	"testing"
 
@@ -82,6 +83,27 @@ func expectTrimmed(t *testing.T, trim func(any) (any, error), object, want any) 
 	if !equality.Semantic.DeepEqual(got, want) {
 		t.Errorf("the cache keeps %+v, want %+v", got, want)
 	}
+}
+
+func TestOfClaimsAndNamespacesTheCacheKeepsWhatDecidesAboutTheirDeletion(t *testing.T) {
+	refuse := map[string]string{volumesv1alpha1.RefuseDeletionLabel: "true"}
+	with := func(labels, annotations map[string]string, more ...string) metav1.ObjectMeta {
+		m := metav1.ObjectMeta{Name: "data", Labels: maps.Clone(labels), Annotations: maps.Clone(annotations)}
+		for _, key := range more {
+			metav1.SetMetaDataLabel(&m, key, "large")
+			metav1.SetMetaDataAnnotation(&m, key, "large")
+		}
+		return m
+	}
+	ofClaim := map[string]string{volumesv1alpha1.InUseAnnotation: "true", SelectedNodeAnnotation: "node-a",
+		corev1.BetaStorageClassAnnotation: "fast"}
+	expectTrimmed(t, trimClaim, &corev1.PersistentVolumeClaim{ObjectMeta: with(refuse, ofClaim, "app")},
+		&corev1.PersistentVolumeClaim{ObjectMeta: with(refuse, ofClaim)})
+	expectTrimmed(t, trimClaim, &corev1.PersistentVolumeClaim{ObjectMeta: with(nil, inUse, "app")},
+		&corev1.PersistentVolumeClaim{ObjectMeta: with(nil, inUse)})
+	ofNamespace := map[string]string{volumesv1alpha1.AllowedNodesAnnotation: "node-a"}
+	expectTrimmed(t, trimNamespace, &metav1.PartialObjectMetadata{ObjectMeta: with(refuse, ofNamespace, "app")},
+		&metav1.PartialObjectMetadata{ObjectMeta: with(refuse, ofNamespace)})
 }
 
 func TestVolumesAndClaimsOfOneSizeShareWhatSaysIt(t *testing.T) {

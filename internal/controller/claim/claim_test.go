@@ -42,8 +42,14 @@ func TestUse(t *testing.T) {
 			[]volumesv1alpha1.VolumeAttachmentIntent{intent("", agent, false)}, inUse},
 		{"an intent for a claim that is not bound", corev1.ClaimPending, false,
 			[]volumesv1alpha1.VolumeAttachmentIntent{intent("", agent, false)}, unused},
-		{"a new intent for a claim that is being deleted", corev1.ClaimBound, true,
-			[]volumesv1alpha1.VolumeAttachmentIntent{intent("", agent, false)}, unused},
+		{"an intent that may be about to be pinned to a claim that is being deleted", corev1.ClaimBound, true,
+			[]volumesv1alpha1.VolumeAttachmentIntent{intent("", agent, false)}, leaving},
+		{"one of which it was written that it is not", corev1.ClaimBound, true,
+			[]volumesv1alpha1.VolumeAttachmentIntent{turnedAway(intent("", agent, false))}, unused},
+		{"one that had no volume before for another reason", corev1.ClaimBound, true,
+			[]volumesv1alpha1.VolumeAttachmentIntent{unresolved(intent("", agent, false))}, leaving},
+		{"one that was deleted before", corev1.ClaimBound, true,
+			[]volumesv1alpha1.VolumeAttachmentIntent{intent("", agent, true)}, unused},
 		{"an intent that is pinned to a claim that is being deleted", corev1.ClaimBound, true,
 			[]volumesv1alpha1.VolumeAttachmentIntent{intent("this", agent, false)}, inUse},
 		{"an intent that is pinned to an earlier claim of the name", corev1.ClaimBound, false,
@@ -83,6 +89,20 @@ func only(i volumesv1alpha1.VolumeAttachmentIntent) volumesv1alpha1.VolumeAttach
 	return i
 }
 
+// turnedAway makes an intent one that has no volume, because its claim is being deleted.
+func turnedAway(i volumesv1alpha1.VolumeAttachmentIntent) volumesv1alpha1.VolumeAttachmentIntent {
+	i.Status.Conditions = []metav1.Condition{{Type: volumesv1alpha1.ConditionResolved, Status: metav1.ConditionFalse,
+		Reason: volumesv1alpha1.ReasonClaimDeleting}}
+	return i
+}
+
+// unresolved makes an intent one that has no volume for another reason.
+func unresolved(i volumesv1alpha1.VolumeAttachmentIntent) volumesv1alpha1.VolumeAttachmentIntent {
+	i = turnedAway(i)
+	i.Status.Conditions[0].Reason = volumesv1alpha1.ReasonAdmissionPolicyMissing
+	return i
+}
+
 func finalized(i volumesv1alpha1.VolumeAttachmentIntent) volumesv1alpha1.VolumeAttachmentIntent {
 	i.Finalizers = []string{volumesv1alpha1.ReleaseFinalizer}
 	return i
@@ -101,6 +121,7 @@ func TestAnIntentThatBeginsToUseItsClaimEnqueuesIt(t *testing.T) {
 		{"raised further", raised, volumesv1alpha1.VolumeAttachmentIntent{}, false},
 		{"lowered, and still to be released", finalized(raised), finalized(attached), false},
 		{"given its finalizer", raised, finalized(raised), false},
+		{"not to be pinned any more", raised, turnedAway(raised), true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := intentUse.Update(event.UpdateEvent{ObjectOld: &c.was, ObjectNew: &c.is}); got != c.want {

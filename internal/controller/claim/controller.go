@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -128,6 +129,12 @@ const (
 	inUse
 )
 
+// refused reports whether it was written that the intent does not come to use its claim, which is being deleted.
+func refused(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
+	c := meta.FindStatusCondition(intent.Status.Conditions, volumesv1alpha1.ConditionResolved)
+	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == volumesv1alpha1.ReasonClaimDeleting
+}
+
 // used reports whether intents that hold their claim use this very one. An intent counts until it is gone.
 func used(claim *corev1.PersistentVolumeClaim, intents []volumesv1alpha1.VolumeAttachmentIntent) use {
 	result := unused
@@ -139,8 +146,13 @@ func used(claim *corev1.PersistentVolumeClaim, intents []volumesv1alpha1.VolumeA
 		pinned := intent.Status.ClaimUID
 		switch {
 		case pinned != "" && pinned != claim.UID:
-		case pinned == "" && (claim.Status.Phase != corev1.ClaimBound || !claim.DeletionTimestamp.IsZero()):
+		case pinned == "" && claim.Status.Phase != corev1.ClaimBound:
 			// It does not use the claim yet, and may never come to.
+		case pinned == "" && !claim.DeletionTimestamp.IsZero():
+			// It does not come to use the claim any more. The write that says so voids a pin that was decided on before it.
+			if intent.DeletionTimestamp.IsZero() && !refused(intent) {
+				result = leaving
+			}
 		case intent.DeletionTimestamp.IsZero():
 			return inUse
 		default:

@@ -145,11 +145,13 @@ func TestProtect(t *testing.T) {
 		protect(t, claim, user(claim, false))
 		carries(t, claim, upstreams)
 	})
-	t.Run("a claim that is deleted does not wait for an intent that has never resolved", func(t *testing.T) {
+	t.Run("a claim that is deleted waits for an intent that has never resolved until that will not", func(t *testing.T) {
 		claim := bound(t, c, "unresolved")
 		protect(t, claim, user(claim, false))
 		remove(t, claim)
 		protect(t, claim, []volumesv1alpha1.VolumeAttachmentIntent{{}})
+		carries(t, claim, upstreams, volumesv1alpha1.ClaimFinalizer)
+		protect(t, claim, []volumesv1alpha1.VolumeAttachmentIntent{turnedAway(volumesv1alpha1.VolumeAttachmentIntent{})})
 		carries(t, claim, upstreams)
 	})
 	t.Run("a claim that has lost its volume goes when it is deleted", func(t *testing.T) {

@@ -113,6 +113,7 @@ var intentUse = predicate.Funcs{
 		before, after := e.ObjectOld.(*volumesv1alpha1.VolumeAttachmentIntent),
 			e.ObjectNew.(*volumesv1alpha1.VolumeAttachmentIntent)
 		return before.Status.ClaimUID != after.Status.ClaimUID ||
+			after.Status.ClaimUID == "" && refused(before) != refused(after) ||
 			before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
 			status.HoldsClaim(before) != status.HoldsClaim(after)
 	},

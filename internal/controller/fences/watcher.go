@@ -269,7 +269,8 @@ func (w *Watcher) Holds(
 	ctx context.Context, ref volumesv1alpha1.FenceReference, node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState,
 ) (bool, error) {
 	s := w.source(ref)
-	if s == nil || node == nil || nvs == nil || machine.Registered(node, nvs) != machine.Same {
+	if s == nil || node == nil || nvs == nil || machine.Registered(node, nvs) != machine.Same ||
+		machine.ReportedByAnother(node, nvs) {
 		return false, nil
 	}
 	object, err := w.read(ctx, s, ref)

@@ -141,6 +141,11 @@ func TestWhichFencesHoldForANode(t *testing.T) {
 	}
 }
 
+func bootOf(node *corev1.Node, boot string) *corev1.Node {
+	node.Status.NodeInfo.BootID = boot
+	return node
+}
+
 func TestARecordedFenceIsReadAgainBeforeItCounts(t *testing.T) {
 	down := errors.New("down")
 	for _, c := range []struct {
@@ -157,6 +162,8 @@ func TestARecordedFenceIsReadAgainBeforeItCounts(t *testing.T) {
 		{"it is of another node by now", hostOf("m", false, "1"), nodeOn(hardware), nil, false},
 		{"another machine has registered the Node", hostOf("n", false, "1"),
 			nodeOn("66666666-7777-4888-8999-aaaaaaaaaaaa"), nil, false},
+		{"the machine has booted since its agent reported", hostOf("n", false, "1"),
+			bootOf(nodeOn(hardware), "2"), nil, false},
 		{"the Node is gone", hostOf("n", false, "1"), nil, nil, false},
 		{"it cannot be read", hostOf("n", false, "1"), nodeOn(hardware), down, false},
 	} {
@@ -172,7 +179,9 @@ func TestARecordedFenceIsReadAgainBeforeItCounts(t *testing.T) {
 				})
 			}
 			w := &Watcher{Sources: []*fencing.Source{sourceOf(t, asItIs)}, Client: live}
-			got, err := w.Holds(t.Context(), refOf("1"), c.node, stateOn(hardware))
+			state := stateOn(hardware)
+			state.Status.BootID = "1"
+			got, err := w.Holds(t.Context(), refOf("1"), c.node, state)
 			if got != c.want || !errors.Is(err, c.fails) {
 				t.Errorf("the fence holds: %t, error %v; want %t, %v", got, err, c.want, c.fails)
 			}

@@ -9,8 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"time"
 
@@ -142,7 +140,12 @@ func (t *Tracker) MayBeRestored() bool {
 }
 
 func (e *ears) restored() bool {
-	return slices.ContainsFunc(slices.Collect(maps.Values(e.voices)), func(v voice) bool { return v.restored })
+	for _, v := range e.voices {
+		if v.restored {
+			return true
+		}
+	}
+	return false
 }
 
 // Listen has wake called for each node whose agent is heard for the first time, by a watch or after a silence. It is

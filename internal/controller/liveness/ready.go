@@ -6,6 +6,8 @@ SPDX-License-Identifier: Apache-2.0
 package liveness
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -24,4 +26,11 @@ func Readiness(node *corev1.Node) (ready bool, since metav1.Time) {
 func Ready(node *corev1.Node) bool {
 	ready, _ := Readiness(node)
 	return ready
+}
+
+// kubeletLost reports whether Kubernetes has not heard the Node's kubelet in time: it sets Ready to Unknown then.
+func kubeletLost(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown
+	})
 }

@@ -33,7 +33,9 @@ type Tracker struct {
 	nodes map[string]*heard
 	ears  ears
 	// awaited maps a node to the renewal after which the next one wakes it.
-	awaited   map[string]string
+	awaited map[string]string
+	// gone are the Nodes that this process saw go.
+	gone      map[string]departed
 	listeners []func(node string)
 }
 
@@ -55,7 +57,8 @@ type session struct {
 
 // NewTracker returns a Tracker that has heard no agent yet.
 func NewTracker(c clock.PassiveClock) *Tracker {
-	return &Tracker{clock: c, nodes: map[string]*heard{}, awaited: map[string]string{}}
+	return &Tracker{clock: c, nodes: map[string]*heard{}, awaited: map[string]string{},
+		gone: map[string]departed{}}
 }
 
 // Observe records a Lease and reports whether the agent had been unreachable until now. A renewal that is awaited wakes

@@ -45,7 +45,7 @@ var (
 	// The name is upstream's, stutter and all.
 	forcedDetaches = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "attach_detach_controller_attachdetach_controller_forced_detaches",
-		Help: "Forced detaches, by reason. timeout: the node was not Ready for detachPolicy.forceAfter, or is gone. " +
+		Help: "Forced detaches, by reason. timeout: the node was out of reach for detachPolicy.forceAfter, or is gone. " +
 			"out-of-service: the taint.",
 	}, []string{"reason"})
 )

@@ -162,13 +162,13 @@ type step = func(context.Context, *volumesv1alpha1.NodeVolumeState) (time.Durati
 func (c *Controller) steps(node *corev1.Node) []step {
 	switch {
 	case node == nil:
-		return []step{c.remove, c.tellDeletion, c.forgetGone, c.watchOver, c.showEvidence, c.noteLifts}
+		return []step{c.remove, c.tellDeletion, c.recordAbsence, c.forgetGone, c.watchOver, c.showEvidence, c.noteLifts}
 	case !node.DeletionTimestamp.IsZero():
-		return []step{c.recordTaint, c.recordFences, c.giveWay, c.confirm, c.forgetGone, c.watchOver, c.showEvidence,
-			c.noteLifts}
+		return []step{c.recordTaint, c.recordFences, c.forgetAbsence, c.giveWay, c.confirm, c.forgetGone, c.watchOver,
+			c.showEvidence, c.noteLifts}
 	}
-	return []step{c.recordTaint, c.recordFences, c.returned, c.giveWay, c.confirm, c.watchOver, c.showEvidence,
-		c.manageTaint, c.noteLifts}
+	return []step{c.recordTaint, c.recordFences, c.forgetAbsence, c.returned, c.giveWay, c.confirm, c.watchOver,
+		c.showEvidence, c.manageTaint, c.noteLifts}
 }
 
 // sooner of two waits.

@@ -54,12 +54,12 @@ func (c *Controller) fenced(_ context.Context, node string, q workqueue.TypedRat
 	q.Add(reconcile.Request{NamespacedName: client.ObjectKey{Name: node}})
 }
 
-// machineDiffers reports whether another machine has registered the Node, or the same one by another name of its
-// provider: other fences are about it then.
+// machineDiffers reports whether another machine has registered the Node, or the same one in another boot or by another
+// name of its provider: what is asserted of the Node is about another life of it then.
 func machineDiffers(was, is *corev1.Node) bool {
 	before, now := was.Status.NodeInfo, is.Status.NodeInfo
 	return was.Spec.ProviderID != is.Spec.ProviderID || before.SystemUUID != now.SystemUUID ||
-		before.MachineID != now.MachineID
+		before.MachineID != now.MachineID || before.BootID != now.BootID
 }
 
 // recordFences keeps the record of the fences of a Node, as recordTaint does of its taint.
@@ -122,15 +122,11 @@ func (c *Controller) readFences(
 		return nil, fmt.Errorf("reading node %s: %w", nvs.Name, err)
 	}
 	held := c.Fences.Of(node, nvs)
-	lease, err := c.readLease(ctx, nvs.Name)
+	heard, err := c.readHeard(ctx, nvs)
 	if err != nil {
 		return nil, err
 	}
-	if lease.Name != "" {
-		c.Tracker.Observe(nvs.Name, lease) // the watch may lag behind what is recorded
-	}
-	return handshake.RecordFences(nvs.Status.Node.Fences, held,
-		handshake.LastHeard(nvs, handshake.Renewal(lease)), now), nil
+	return handshake.RecordFences(nvs.Status.Node.Fences, held, heard, now), nil
 }
 
 // announceFences sends an event for each fence that is contradicted now, or was lifted and had volumes detached.

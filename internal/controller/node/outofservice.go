@@ -46,6 +46,9 @@ func (c *Controller) manageTaint(ctx context.Context, cached *volumesv1alpha1.No
 	switch taint := handshake.OutOfService(node); {
 	case c.ManageTaint && taint == nil && !liveness.Ready(node) &&
 		len(countedFences(cached, handshake.LastHeard(cached, c.Tracker.LastWord(cached.Name)))) > 0:
+		if silence := c.Tracker.Silence(cached.Name); silence < 0 { // the mark may be of the past
+			return -silence, nil
+		}
 		return c.setTaint(ctx, cached.Name)
 	case handshake.SetByHawser(taint) && handshake.Settled(cached, node):
 		return c.removeTaint(ctx, cached.Name)

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
@@ -69,6 +70,8 @@ func TestTheTaintIsSetOnlyOnAFenceThatHoldsWhenItIsReadLive(t *testing.T) {
 			}
 			w := over(t, []client.Object{nvs, node}, []client.Object{nvs, node})
 			w.ManageTaint, w.Fences = true, liveFences{holds: c.holds}
+			w.Tracker.Silence("n")
+			w.now.SetTime(w.now.Now().Add(liveness.DefaultDuration))
 			if _, err := w.manageTaint(t.Context(), nvs); err != nil {
 				t.Fatal(err)
 			}
@@ -80,5 +83,24 @@ func TestTheTaintIsSetOnlyOnAFenceThatHoldsWhenItIsReadLive(t *testing.T) {
 				t.Errorf("the manager has set its taint: %t, want %t", got, c.want)
 			}
 		})
+	}
+}
+
+func TestTheTaintIsSetOnceThisManagerDoesNotHearTheAgentEither(t *testing.T) {
+	nvs, node := stateOf("n"), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+	nvs.Status.Conditions = []metav1.Condition{{Type: volumesv1alpha1.ConditionReady,
+		Status: metav1.ConditionUnknown, Reason: volumesv1alpha1.ReasonAgentUnreachable}}
+	nvs.Status.Node.Fences = []volumesv1alpha1.FenceObservation{{LastSession: nvs.Status.Protocol.Session,
+		FenceReference: volumesv1alpha1.FenceReference{Source: "bmc", Name: "f"}}}
+	w := over(t, []client.Object{nvs, node}, []client.Object{nvs, node})
+	w.ManageTaint, w.Fences = true, liveFences{holds: map[string]error{"bmc": nil}}
+	again, err := w.manageTaint(t.Context(), nvs)
+	if err != nil || again != liveness.DefaultDuration {
+		t.Errorf("the taint is decided on again in %s, error %v; want in %s: the mark may be of the past", again, err,
+			liveness.DefaultDuration)
+	}
+	if err := w.live.Get(t.Context(), client.ObjectKeyFromObject(node), node); err != nil ||
+		handshake.OutOfService(node) != nil {
+		t.Errorf("taints of node n: %v, error %v; want none", node.Spec.Taints, err)
 	}
 }

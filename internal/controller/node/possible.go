@@ -70,5 +70,6 @@ func evidenceChanged(before, after *volumesv1alpha1.NodeVolumeState) bool {
 	}
 	return evidence.Awaited(before) != evidence.Awaited(after) || shown(before) != shown(after) ||
 		evidence.Awaited(after) && !(equality.Semantic.DeepEqual(before.Status.Node.Fences, after.Status.Node.Fences) &&
-			equality.Semantic.DeepEqual(before.Status.Node.OutOfService, after.Status.Node.OutOfService))
+			equality.Semantic.DeepEqual(before.Status.Node.OutOfService, after.Status.Node.OutOfService) &&
+			equality.Semantic.DeepEqual(before.Status.Node.Absence, after.Status.Node.Absence))
 }

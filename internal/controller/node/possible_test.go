@@ -128,6 +128,9 @@ func TestANodeIsReconciledWhereTheConditionMayChange(t *testing.T) {
 		"the taint is recorded": {func(nvs *volumesv1alpha1.NodeVolumeState) {
 			nvs.Status.Node.OutOfService = &volumesv1alpha1.OutOfServiceObservation{}
 		}, true},
+		"the absence is recorded": {func(nvs *volumesv1alpha1.NodeVolumeState) {
+			nvs.Status.Node.Absence = &volumesv1alpha1.AbsenceObservation{}
+		}, true},
 		"the agent reports": {func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Status.Conditions = nil }, true},
 		"a hand sets the condition": {func(nvs *volumesv1alpha1.NodeVolumeState) {
 			meta.SetStatusCondition(&nvs.Status.Conditions, metav1.Condition{

@@ -28,6 +28,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/handshake"
+	"github.com/hawser-io/hawser/internal/machine"
 )
 
 // Events that say what an agent's session waits for before it is confirmed.
@@ -84,8 +85,13 @@ func (u *unconfirmed) wake(q workqueue.TypedRateLimitingInterface[reconcile.Requ
 }
 
 // heard wakes the node, and those that may have waited to hear it.
-func (c *Controller) heard(_ context.Context, node string, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+func (c *Controller) heard(
+	ctx context.Context, node string, q workqueue.TypedRateLimitingInterface[reconcile.Request],
+) {
 	q.Add(reconcile.Request{NamespacedName: client.ObjectKey{Name: node}})
+	if c.Tracker.Restored() {
+		c.wakeAbsent(ctx, q)
+	}
 	c.unconfirmed.wake(q)
 }
 
@@ -98,6 +104,7 @@ func (c *Controller) used(
 	if c.Tracker.IsCurrent(was) != c.Tracker.IsCurrent(is) ||
 		excuseOf(was) != excuseOf(is) ||
 		!equality.Semantic.DeepEqual(was.Status.Node.OutOfService, is.Status.Node.OutOfService) ||
+		!equality.Semantic.DeepEqual(was.Status.Node.Absence, is.Status.Node.Absence) ||
 		!equality.Semantic.DeepEqual(was.Status.Volumes, is.Status.Volumes) {
 		c.unconfirmed.wake(q)
 	}
@@ -200,7 +207,8 @@ func (c *Controller) tellUnheard(ctx context.Context, nvs *volumesv1alpha1.NodeV
 		len(unheard), names, corev1.TaintNodeOutOfService, excuse)
 }
 
-// unheard are the nodes whose agents were not heard and may still be, and how long to wait for them.
+// unheard are the nodes whose agents were not heard and may still be, and how long to wait for them. After a restore
+// the records of Nodes that are absent are contradicted first: later nothing shows that they are of the past.
 func (c *Controller) unheard(ctx context.Context) ([]string, time.Duration, error) {
 	list := &volumesv1alpha1.NodeVolumeStateList{}
 	if err := c.Client.List(ctx, list); err != nil {
@@ -214,6 +222,14 @@ func (c *Controller) unheard(ctx context.Context) ([]string, time.Duration, erro
 	unheard, wait := c.Tracker.Unheard(list.Items, func(name, renewal string) bool {
 		return c.neverSpeaks(ctx, states[name], renewal, restores)
 	})
+	if c.Tracker.Restored() {
+		for i := range list.Items {
+			nvs := &list.Items[i]
+			if a := nvs.Status.Node.Absence; a != nil && a.Contradicted == nil && !slices.Contains(unheard, nvs.Name) {
+				unheard = append(unheard, nvs.Name)
+			}
+		}
+	}
 	return unheard, wait, nil
 }
 
@@ -231,7 +247,8 @@ func (c *Controller) neverSpeaks(
 	}
 	said := handshake.TaintAssertion(nvs.Status.Node.OutOfService, handshake.DeclaredOff(node),
 		handshake.LastHeard(nvs, renewal))
-	return handshake.Protocol{}.MayRelyOn(handshake.Node{Silent: true}, said) == handshake.GuardNone ||
+	return !machine.ReportedByAnother(node, nvs) &&
+		handshake.Protocol{}.MayRelyOn(handshake.Node{Silent: true}, said) == handshake.GuardNone ||
 		liveness.NeverHadAgent(node, nvs)
 }
 

@@ -73,11 +73,20 @@ func TestOnlyTheAgentOfANodeThatIsKnownToBeGoneIsNotWaitedFor(t *testing.T) {
 	reported := stateOf("a", func(nvs *volumesv1alpha1.NodeVolumeState) {
 		nvs.Status.Protocol = volumesv1alpha1.AgentProtocol{ObservedUID: nvs.UID, Session: 3, Reports: 3}
 	})
+	off := node.DeepCopy()
+	off.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute}}
+	reported.Status.BootID = "1"
+	reported.Status.Node.OutOfService = &volumesv1alpha1.OutOfServiceObservation{Effect: corev1.TaintEffectNoExecute,
+		LastSession: 3}
+	booted := off.DeepCopy()
+	booted.Status.NodeInfo.BootID = "2"
 	for name, c := range map[string]struct {
 		objects []client.Object
 		down    error
 		never   bool
 	}{
+		"off by its taint": {[]client.Object{off}, nil, true},
+		"off by its taint, and has booted since its agent reported": {[]client.Object{booted}, nil, false},
 		"there":              {[]client.Object{node}, nil, false},
 		"gone":               {nil, nil, true},
 		"not known to be so": {nil, errDown, false},

@@ -89,15 +89,23 @@ func (c *Controller) readTaint(
 	case err != nil:
 		return nil, fmt.Errorf("reading node %s: %w", nvs.Name, err)
 	}
-	lease, err := c.readLease(ctx, nvs.Name)
+	heard, err := c.readHeard(ctx, nvs)
 	if err != nil {
 		return nil, err
+	}
+	return handshake.RecordTaint(record, handshake.DeclaredOff(node), heard, now), nil
+}
+
+// readHeard is what the state and the agent's Lease, read live, show of the agent.
+func (c *Controller) readHeard(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (handshake.Heard, error) {
+	lease, err := c.readLease(ctx, nvs.Name)
+	if err != nil {
+		return handshake.Heard{}, err
 	}
 	if lease.Name != "" {
 		c.Tracker.Observe(nvs.Name, lease) // the watch may lag behind what is recorded
 	}
-	return handshake.RecordTaint(record, handshake.DeclaredOff(node),
-		handshake.LastHeard(nvs, handshake.Renewal(lease)), now), nil
+	return handshake.LastHeard(nvs, handshake.Renewal(lease)), nil
 }
 
 // readLease reads the Lease of the node's agent live; an empty one where there is none.

@@ -15,6 +15,7 @@ package nodehealth
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -32,7 +33,9 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/backoff"
+	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/internal/controller/volume"
+	"github.com/hawser-io/hawser/internal/handshake"
 	"github.com/hawser-io/hawser/internal/status"
 )
 
@@ -47,6 +50,8 @@ func (c *Controller) Register(mgr manager.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("nodehealth").
 		For(&volumesv1alpha1.NodeVolumeState{}, builder.WithPredicates(stateChanged)).
+		Watches(&volumesv1alpha1.NodeVolumeState{}, handler.EnqueueRequestsFromMapFunc(c.otherNodes),
+			builder.WithPredicates(strangersChanged)).
 		Watches(&storagev1.VolumeAttachment{}, handler.EnqueueRequestsFromMapFunc(ofAttachment),
 			builder.WithPredicates(attachmentChanged)).
 		Watches(&storagev1.CSINode{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(registeredAgain)).
@@ -62,6 +67,44 @@ var stateChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	return before.Generation != after.Generation || unreachable(before) != unreachable(after) ||
 		!equality.Semantic.DeepEqual(own(before), own(after))
 }}
+
+// strangersChanged: the node uses other volumes by what is not attached to it.
+var strangersChanged = predicate.Funcs{
+	CreateFunc: func(event.CreateEvent) bool { return false },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		return !slices.Equal(strangers(e.ObjectOld.(*volumesv1alpha1.NodeVolumeState)),
+			strangers(e.ObjectNew.(*volumesv1alpha1.NodeVolumeState)))
+	},
+}
+
+// strangers are the volumes that the node uses without an entry, as one does that was renamed.
+func strangers(nvs *volumesv1alpha1.NodeVolumeState) []string {
+	var names []string
+	for i := range nvs.Status.Volumes {
+		if v := &nvs.Status.Volumes[i]; v.InUse && handshake.AttachmentOf(nvs, v.VolumeName) == nil {
+			names = append(names, v.VolumeName)
+		}
+	}
+	return names
+}
+
+// otherNodes are those to which these volumes are attached. An event has both the state before and that after.
+func (c *Controller) otherNodes(ctx context.Context, o client.Object) []reconcile.Request {
+	var requests []reconcile.Request
+	for _, name := range strangers(o.(*volumesv1alpha1.NodeVolumeState)) {
+		states := &volumesv1alpha1.NodeVolumeStateList{}
+		if err := c.Client.List(ctx, states, client.MatchingFields{index.Volume: name}); err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "finding the nodes of a volume", "volume", name)
+			continue
+		}
+		for i := range states.Items {
+			if states.Items[i].Name != o.GetName() {
+				requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&states.Items[i])})
+			}
+		}
+	}
+	return requests
+}
 
 // attachmentChanged: the attacher has an error, or names the node otherwise. The rest is in the entries.
 var attachmentChanged = predicate.Funcs{

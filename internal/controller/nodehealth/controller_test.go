@@ -199,6 +199,32 @@ func TestOfANodeThatIsOutOfReachAnotherOneWithItsAttachmentIsReported(t *testing
 		volumesv1alpha1.ReasonNodeRenamed)
 }
 
+// TestAUseWithoutAnEntryWakesTheNodesThatHaveOne, also when the node that has it is unreachable already.
+func TestAUseWithoutAnEntryWakesTheNodesThatHaveOne(t *testing.T) {
+	nvs, va, node := attached()
+	renamed := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "n-2"}}
+	using := renamed.DeepCopy()
+	using.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "uid", InUse: true}}
+	own := using.DeepCopy()
+	own.Spec.Attachments = nvs.Spec.Attachments
+	c := &Controller{Client: holding(t, nvs, va, node, using)}
+	for name, change := range map[string]struct {
+		before, after *volumesv1alpha1.NodeVolumeState
+		want          bool
+	}{
+		"it comes": {renamed, using, true}, "it ends": {using, renamed, true}, "it stays": {using, using, false},
+		"it has an entry": {renamed, own, false},
+	} {
+		e := event.UpdateEvent{ObjectOld: change.before, ObjectNew: change.after}
+		if got := strangersChanged.Update(e); got != change.want {
+			t.Errorf("%s: node n-2 wakes others %t, want %t", name, got, change.want)
+		}
+	}
+	if got := c.otherNodes(t.Context(), using); len(got) != 1 || got[0].Name != "n" {
+		t.Errorf("nodes that volume v on node n-2 wakes: %v, want n", got)
+	}
+}
+
 func TestNothingIsReportedOfAnotherAttachmentThanThatOfTheEntry(t *testing.T) {
 	for name, change := range map[string]func(va *storagev1.VolumeAttachment, other *volumesv1alpha1.NodeVolumeState){
 		"it has the name of the entry's": func(va *storagev1.VolumeAttachment, _ *volumesv1alpha1.NodeVolumeState) {

@@ -147,8 +147,8 @@ func (w *Writer) do(ctx context.Context, node string, r *request) (*volumesv1alp
 
 // Trusted is nvs, which may be nil, without the agent's statement that it has reported, where nothing vouches for it.
 func (w *Writer) Trusted(nvs *volumesv1alpha1.NodeVolumeState) *volumesv1alpha1.NodeVolumeState {
-	if nvs == nil || w.IsCurrent == nil || w.IsCurrent(nvs) {
-		return nvs
+	if nvs == nil || nvs.Status.Protocol.ObservedUID != nvs.UID || w.IsCurrent == nil || w.IsCurrent(nvs) {
+		return nvs // what an agent wrote to another state, of which this one is a copy, is no such statement
 	}
 	doubted := *nvs
 	doubted.Status.Protocol.ObservedUID = ""

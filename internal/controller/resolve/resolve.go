@@ -76,7 +76,8 @@ type check func(Facts) *Result
 // Intent resolves one intent. The first thing that is wrong is the answer.
 func Intent(f Facts) Result {
 	checks := []check{
-		checkNode, checkClaimIdentity, checkClaimPhase, checkVolume, checkSource, checkMode, checkAccess, checkAffinity,
+		checkClaimStays, checkNode, checkClaimIdentity, checkClaimPhase, checkVolume, checkSource, checkMode, checkAccess,
+		checkAffinity,
 	}
 	switch source := f.Intent.Spec.Volume; {
 	case source.PodVolume != nil:
@@ -161,6 +162,15 @@ func checkNode(f Facts) *Result {
 	return nil
 }
 
+// checkClaimStays: no claim that is being deleted comes into use. This is the first check, because the claim goes once
+// it was written.
+func checkClaimStays(f Facts) *Result {
+	if f.Claim != nil && !f.Claim.DeletionTimestamp.IsZero() && !pinned(f) && !protectedForPods(f) {
+		return failed(volumesv1alpha1.ReasonClaimDeleting, "claim %s is being deleted", claimName(f))
+	}
+	return nil
+}
+
 // checkClaimIdentity: the claim exists, is the one that was pinned, and may be taken into use.
 func checkClaimIdentity(f Facts) *Result {
 	switch {
@@ -174,8 +184,6 @@ func checkClaimIdentity(f Facts) *Result {
 			"claim %s was deleted and created again (UID %s, was %s); this intent stays with the volume %s of the first; "+
 				"create another intent",
 			claimName(f), f.Claim.UID, f.Intent.Status.ClaimUID, f.Intent.Status.VolumeName)
-	case !f.Claim.DeletionTimestamp.IsZero() && !pinned(f) && !protectedForPods(f):
-		return failed(volumesv1alpha1.ReasonClaimDeleting, "claim %s is being deleted", claimName(f))
 	case !f.Claim.DeletionTimestamp.IsZero() && raisedTooLate(f):
 		return failed(volumesv1alpha1.ReasonClaimDeleting,
 			"claim %s is being deleted: its volume %s stays attached for this intent and will not be mounted", claimName(f),

@@ -9,7 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -30,5 +32,24 @@ func TestAnIntentWithTheSourceOfANewerVersionIsReportedAsNotSupported(t *testing
 		!strings.Contains(r.Message, "upgrade Hawser's manager") {
 		t.Errorf("an intent with an unknown source resolves to %+v, want VolumeNotSupported and what to upgrade, "+
 			"not Stalled: the intent need not change", r)
+	}
+}
+
+// Its claim goes once that was written, so nothing else may be written in its place.
+func TestThatItsClaimIsBeingDeletedIsTheFirstThingThatIsWrongWithAnIntentThatIsNotPinned(t *testing.T) {
+	intent := &volumesv1alpha1.VolumeAttachmentIntent{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data"},
+		Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{NodeName: "absent", Volume: volumesv1alpha1.VolumeSource{
+			PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "data"}}},
+	}
+	now := metav1.Now()
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data",
+		UID: "this", DeletionTimestamp: &now}}
+	for pinned, want := range map[types.UID]string{"": volumesv1alpha1.ReasonClaimDeleting,
+		"this": volumesv1alpha1.ReasonNodeNotFound} {
+		intent.Status.ClaimUID = pinned
+		if r := Intent(Facts{Intent: intent, Claim: claim}); r.OK || r.Reason != want {
+			t.Errorf("intent on an absent node whose claim is being deleted, pinned to claim %q: %+v, want %s", pinned, r, want)
+		}
 	}
 }

@@ -20,6 +20,9 @@ const (
 	Present
 	// Pinned is an intent that keeps to the claim and the volume that it began with.
 	Pinned
+	// Held is a VolumeAttachment that Hawser keeps for intents, which the API server refuses to delete, or the declaration
+	// of what is in use.
+	Held
 	// Tainted is a Node with the taint node.kubernetes.io/out-of-service.
 	Tainted
 	// Fenced is a Node on which the manager has set that taint. It is the fence that asserts something.
@@ -30,6 +33,8 @@ const (
 	Deleting
 	// Done is an act that was carried out already.
 	Done
+	// Shared are attachments of another machine that the machine which reports uses too.
+	Shared
 	// Gone objects do not exist.
 	Gone
 	// Unset is an object that has no name yet, such as the Node of a pod that the scheduler has not bound.
@@ -44,8 +49,10 @@ const (
 	Holders = "holders"
 	// Leader is the manager that leads, as long as it renews its Lease.
 	Leader = "the leading manager"
-	// AllStuck is the declaration of all attachments of a node whose release fails.
+	// AllStuck is the declaration of all attachments whose release fails on the machine that reports.
 	AllStuck = "declare-released {node} --all-stuck"
+	// OtherMachine is the declaration of all attachments that only another machine of the node's name uses.
+	OtherMachine = "declare-released {node} --other-machine"
 	// OneAttachment is the declaration of one attachment.
 	OneAttachment = "declare-released {node} {uid}"
 )
@@ -62,6 +69,8 @@ type Instead struct {
 	// Acts and Run replace those of the entry, if they are set.
 	Acts Actor
 	Run  []string
+	// Data is as that of the entry.
+	Data bool
 }
 
 // released is for entries whose way out is another intent, or none.
@@ -75,7 +84,7 @@ var letGo = Instead{Object: Holders, State: Deleting,
 	WayAlone: "The pods that hold it are being deleted already. If it lasts, see what their node waits for."}
 
 // kept is for what an intent began with and cannot get back: a claim or volume of the same name is another one.
-var kept = Instead{Object: "vai {intent}", State: Pinned, Acts: Author,
+var kept = Instead{Object: "vai {intent}", State: Pinned, Acts: Author, Data: true,
 	Way: "Delete the intent. It keeps to the claim and the volume that it began with. Others of the same names do not " +
 		"replace them.",
 	Run: []string{"kubectl delete vai {intent} -n {namespace}"}}
@@ -84,6 +93,7 @@ var kept = Instead{Object: "vai {intent}", State: Pinned, Acts: Author,
 const (
 	declareOne   = "kubectl hawser " + OneAttachment + " --reason=... --dry-run"
 	declareStuck = "kubectl hawser " + AllStuck + " --reason=... --dry-run"
+	declareOther = "kubectl hawser " + OtherMachine + " --reason=... --dry-run"
 )
 
 // declared is for attachments that only a declaration ends.
@@ -116,7 +126,7 @@ func (e Entry) For(states States) Entry {
 }
 
 func (e Entry) replaced(i Instead) Entry {
-	e.Way, e.WayAlone = i.Way, i.WayAlone
+	e.Way, e.WayAlone, e.Data = i.Way, i.WayAlone, e.Data || i.Data
 	if i.Acts != NoActor {
 		e.Acts = i.Acts
 	}
@@ -129,9 +139,13 @@ func (e Entry) replaced(i Instead) Entry {
 // off completes the way out by that of a machine that is off.
 func (e Entry) off(node State, installed bool) Entry {
 	switch {
-	case node == Gone:
+	case node == Gone && !installed:
 		e.Way = "The Node does not exist any more, and its volumes are detached by force after some minutes. Make sure " +
 			"that its machine is off: docs/operate.md, \"A node that is dead\"."
+	case node == Gone:
+		e.Way = "The Node does not exist any more. If its machine runs, restart its kubelet. If it is off for good, its " +
+			"volumes are detached if it was out of reach when the Node was deleted, and have to be declared released " +
+			"otherwise: docs/operate.md, \"A Node is deleted while its machine runs\"."
 	case node == Tainted && !installed:
 		e.Way += " The taint node.kubernetes.io/out-of-service is set already: Kubernetes detaches the volumes by force."
 	case node == Tainted:
@@ -161,8 +175,9 @@ func (e Entry) off(node State, installed bool) Entry {
 // refusing are the states of an object in which a command about it fails, or changes nothing.
 var refusing = map[string][]State{
 	"get": {Gone}, "describe": {Gone}, "why": {Gone}, "plan": {Gone}, "top": {Gone}, "uncordon": {Gone},
-	"delete": {Gone, Deleting}, "patch": {Gone, Deleting}, "label": {Gone, Deleting},
-	"declare-released": {Gone, Done}, "taint": {Gone, Tainted, Contradicted}, "untaint": {Gone, Present, Deleting},
+	"delete": {Gone, Deleting, Held}, "patch": {Gone, Deleting}, "label": {Gone, Deleting},
+	"declare-released": {Gone, Done, Shared, Held},
+	"taint":            {Gone, Tainted, Contradicted}, "untaint": {Gone, Present, Deleting},
 	"unfinalize": {Gone, Present},
 }
 

@@ -81,11 +81,11 @@ type Entry struct {
 	Way string
 	// SaysAlone and WayAlone are those of a cluster without Hawser, where they differ.
 	SaysAlone, WayAlone string
-	// Run are commands with places such as {node}.
+	// Run are commands with places such as {node}. Separate takes a remark off: when to run it, or what it is for.
 	Run []string
 	// Off is the place of a node, "node" or "holder", that may be declared to be off. For adds how.
 	Off string
-	// Data is true for a claim that is being deleted, with which the data may go. For adds whether it does.
+	// Data is true for what keeps the data of a claim that does not stay. For adds whether the data goes.
 	Data bool
 	// Instead are other ways out, of which For takes the first that the state of its object calls for.
 	Instead []Instead
@@ -112,6 +112,24 @@ func (e Entry) Commands(places map[string]string) []string {
 		}
 	}
 	return commands
+}
+
+// remark begins the remark of a command. A shell that is used by hand may take it for arguments, as zsh does.
+const remark = "   # "
+
+// Separate takes the remarks off commands, and has them by their commands.
+func Separate(commands []string) (run []string, remarks map[string]string) {
+	for _, command := range commands {
+		command, text, remarked := strings.Cut(command, remark)
+		if remarked {
+			if remarks == nil {
+				remarks = map[string]string{}
+			}
+			remarks[command] = text
+		}
+		run = append(run, command)
+	}
+	return run, remarks
 }
 
 // unresolved reports whether a place is left. A JSONPath has braces too, but none before a lower case letter.

@@ -209,10 +209,28 @@ func TestCommandsAreLeftOutWhileAPlaceIsUnknown(t *testing.T) {
 	}
 }
 
+// TestNoCommandHasARemark: a remark behind a command is arguments to a shell that takes none at its prompt, as zsh
+// does.
+func TestNoCommandHasARemark(t *testing.T) {
+	for _, e := range catalog.All() {
+		for _, policy := range []catalog.State{catalog.Unread, catalog.Gone} {
+			for _, node := range []catalog.State{catalog.Unread, catalog.Fenced, catalog.Contradicted} {
+				e := e.For(catalog.States{catalog.Retain: policy, "node {node}": node, "node {holder}": node})
+				run, remarks := catalog.Separate(e.Run)
+				for i, command := range run {
+					if strings.Contains(command, " #") || strings.Contains(e.Run[i], "#") != (remarks[command] != "") {
+						t.Errorf("%s: command %q with the remark %q of %q, want them apart", e.Code, command, remarks[command], e.Run[i])
+					}
+				}
+			}
+		}
+	}
+}
+
 // inState are the states of all objects that a command of the catalog may name.
 func inState(state catalog.State) catalog.States {
-	states := catalog.States{catalog.AllStuck: state, catalog.OneAttachment: state, catalog.Users: state,
-		catalog.Holders: state}
+	states := catalog.States{catalog.AllStuck: state, catalog.OtherMachine: state, catalog.OneAttachment: state,
+		catalog.Users: state, catalog.Holders: state}
 	for _, e := range catalog.All() {
 		for _, command := range e.For(nil).Run {
 			for _, object := range regexp.MustCompile(`[a-z]+ {[a-z]+}`).FindAllString(command, -1) {
@@ -247,6 +265,9 @@ func TestNoActIsAdvisedThatIsDoneOrCannotBeDone(t *testing.T) {
 		{catalog.Deleting, `^kubectl (delete|patch|label)|^kubectl taint .*-(\s|$)`,
 			`[Dd]elete the (intent|other user|pod or intent)|[Cc]reate the (intent|claim)|Set readOnly of the intent`},
 		{catalog.Done, `declare-released`, `declare (the|their) attachments? released`},
+		{catalog.Held, `^kubectl delete volumeattachment|declare-released`,
+			`delete the attachment\.$|detach it there|declare their`},
+		{catalog.Shared, `declare-released .*--`, `^Power the other machine off`},
 		{catalog.Pinned, `^$`, `[Cc]reate the (claim|PersistentVolume)`},
 	} {
 		states := inState(tt.state)
@@ -294,7 +315,9 @@ func TestTheReferencePageIsMadeFromTheCatalog(t *testing.T) {
 // stateTexts are the states for which entries have other ways out.
 var stateTexts = map[catalog.State]string{catalog.Deleting: "being deleted", catalog.Gone: "gone",
 	catalog.Unset:  "not known",
-	catalog.Pinned: "resolved before", catalog.Present: "there", catalog.Done: "done"}
+	catalog.Pinned: "resolved before", catalog.Present: "there", catalog.Done: "done",
+	catalog.Held:   "held",
+	catalog.Shared: "of two machines"}
 
 // page is docs/reference/findings.md.
 func page() string {
@@ -328,9 +351,7 @@ func page() string {
 		if e.Acts != catalog.NoActor {
 			fmt.Fprintf(&b, "\nActs: %s.\n", e.Acts)
 		}
-		if len(e.Run) > 0 {
-			b.WriteString("\n    " + strings.Join(e.Run, "\n    ") + "\n")
-		}
+		b.WriteString(block(e.Run))
 		for i, other := range e.Instead {
 			if i == 0 {
 				b.WriteString("\n")
@@ -340,6 +361,23 @@ func page() string {
 		}
 	}
 	return b.String()
+}
+
+// block has commands without a remark first, and then each other one below its remark.
+func block(commands []string) string {
+	run, remarks := catalog.Separate(commands)
+	plain, remarked := "", ""
+	for _, command := range run {
+		if remark := remarks[command]; remark != "" {
+			remarked += "\n" + strings.ToUpper(remark[:1]) + remark[1:] + ":\n\n    " + command + "\n"
+			continue
+		}
+		plain += "    " + command + "\n"
+	}
+	if plain != "" {
+		plain = "\n" + plain
+	}
+	return plain + remarked
 }
 
 // wrapped breaks a paragraph into lines of at most 118 characters.

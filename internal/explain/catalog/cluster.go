@@ -44,19 +44,38 @@ var cluster = []Entry{
 		Says: "The node of the attachment does not exist any more.",
 		Way: "Kubernetes detaches its volumes by force some minutes after the Node is gone. If it does not, make sure that " +
 			"the machine is off, and delete the attachment.",
+		Instead: []Instead{{Object: "volumeattachment {attachment}", State: Held,
+			Way: "Hawser keeps the attachment for intents on that node, and refuses its deletion. Make sure that the machine " +
+				"is off, and delete these intents. Hawser detaches the volume once there is evidence that the machine is off. " +
+				"Where an intent has a detachPolicy, time alone is such evidence, and may have passed already.",
+			WayAlone: "Hawser has kept the attachment. Make sure that the machine is off, and delete the attachment.",
+			Run: []string{"kubectl get vai -A --field-selector spec.nodeName={node}", "kubectl hawser plan fence {node}",
+				showAttachment}}},
 		Run: []string{showAttachment,
 			"kubectl delete volumeattachment {attachment}   # only if the machine is off"}},
 	{Code: "HWS924", Reason: AttachmentVolumeGone, Level: Problem, Depth: Chief, Acts: Storage,
 		Says: "The PersistentVolume of the attachment does not exist any more. Its attacher needs that to detach the volume.",
-		Way: "See in the storage system whether the volume is attached still, and detach it there. Then delete the " +
-			"attachment and remove its finalizers.",
+		Way: "Make sure that nothing on the node has the volume mounted. Then see in the storage system whether it is " +
+			"attached still, and detach it there. Delete the attachment, and remove the finalizer of its attacher, that one " +
+			"alone.",
+		Instead: []Instead{{Object: "volumeattachment {attachment}", State: Held,
+			Way: "Hawser keeps the attachment for intents on that node, which may have the volume mounted. Delete these " +
+				"intents, and wait until the node does not report the volume as in use. Only then may it be detached in the " +
+				"storage system.",
+			WayAlone: "Hawser has kept the attachment. Make sure that nothing on the node has the volume mounted, before it " +
+				"is detached in the storage system.",
+			Run: []string{"kubectl get vai -A --field-selector spec.nodeName={node}", "kubectl hawser why node {node}",
+				showAttachment}}},
 		Run: []string{showAttachment}},
 	{Code: "HWS925", Reason: FinalizerStays, Level: Problem, Depth: Root, Acts: Storage,
 		Says: "The attachment is being deleted, and no program is known that would remove its finalizer.",
 		Way: "Bring the driver and its external-attacher back. If they are gone for good, make sure that the storage " +
-			"system does not list the volume as attached, and remove the finalizer.",
-		Run: []string{showAttachment, "kubectl patch volumeattachment {attachment} --type=merge " +
-			"-p '{\"metadata\":{\"finalizers\":null}}'   # only if the storage does not list it as attached"}},
+			"system does not list the volume as attached, and remove the finalizer of the attacher, that one alone. Others " +
+			"have a meaning of their own.",
+		Run: []string{showAttachment, "kubectl patch volumeattachment {attachment} --type=json " +
+			"-p '[{\"op\":\"test\",\"path\":\"/metadata/finalizers/{index}\",\"value\":\"{finalizer}\"}," +
+			"{\"op\":\"remove\",\"path\":\"/metadata/finalizers/{index}\"}]'" +
+			"   # only if the storage does not list it as attached"}},
 	{Code: "HWS926", Reason: ExclusiveTwice, Level: Problem, Depth: Root, Acts: Holder,
 		Says: "The volume may be used on one node only, and it is attached to several nodes. Two writers destroy its data.",
 		Way:  "End the use on all nodes but one.",

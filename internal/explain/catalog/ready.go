@@ -57,6 +57,8 @@ const (
 	VolumeUnhealthy = "VolumeUnhealthy"
 )
 
+const sameMachine = "kubectl get nvs {node} -o jsonpath='{.status.conditions[?(@.type==\"SameMachine\")].message}'"
+
 // ready are the reasons of Ready and of node states.
 var ready = []Entry{
 	{Code: "HWS401", Reason: volumesv1alpha1.ReasonProgressing, Level: Waiting, Depth: Symptom, Acts: Hawser,
@@ -159,16 +161,21 @@ var ready = []Entry{
 		Says: "The agent of the node cannot release volumes: their unpublish or unstage fails, and is retried.",
 		Way: "Repair what the error names. Only if nothing on the node uses them any more, declare their attachments " +
 			"released: docs/operate.md, \"Declaring an attachment released\".",
-		Instead: []Instead{declared(AllStuck)},
-		Run:     []string{"kubectl get nvs {node} -o jsonpath='{.status.volumes[*].error.message}'", declareStuck}},
+		Instead: []Instead{declared(AllStuck), {Object: AllStuck, State: Held,
+			Way: "The errors name what uses these volumes on the node, or an intent still wants them there. End that use, " +
+				"and the agent releases them. Do not declare them released: a declaration detaches a volume in use."}},
+		Run: []string{"kubectl get nvs {node} -o jsonpath='{.status.volumes[*].error.message}'", declareStuck}},
 	{Code: "HWS429", Reason: volumesv1alpha1.ReasonAnotherMachine, Level: Problem, Depth: Root, Acts: Cluster,
-		Says: "Another machine under this node name uses volumes. Nothing of that is released, and no such volume is used " +
-			"here.",
+		Says: "Another machine under this node name uses volumes. Nothing of that is released, and the agent takes no such " +
+			"volume into use here.",
 		Way: "Power the other machine off for good, then declare the attachments released: docs/operate.md, \"A machine " +
 			"that was replaced\".",
-		Instead: []Instead{declared(AllStuck)},
-		Run: []string{"kubectl get nvs {node} -o jsonpath='{.status.conditions[?(@.type==\"SameMachine\")].message}'",
-			declareStuck}},
+		Instead: []Instead{declared(OtherMachine), {Object: OtherMachine, State: Shared,
+			Way: "The machine that reports uses some of these attachments too, and a declaration would detach them there as " +
+				"well. End that use first: drain its pods. Power the other machine off for good, and then declare the " +
+				"attachments released: docs/operate.md, \"A machine that was replaced\".",
+			Run: []string{sameMachine, "kubectl hawser plan drain {node}"}}},
+		Run: []string{sameMachine, declareOther}},
 	{Code: "HWS430", Reason: volumesv1alpha1.ReasonMachineUnknown, Level: Waiting, Depth: Direct, Acts: OnNode,
 		Says: "It is not known which machine uses volumes under this node name, or did before its last boot.",
 		Way: "The message explains it. Where the machine has neither a system UUID nor a machine ID, give the host an " +

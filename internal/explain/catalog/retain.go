@@ -5,26 +5,36 @@ SPDX-License-Identifier: Apache-2.0
 
 package catalog
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
-// Retain is the reclaim policy Retain of the volume: Present if it has that, Gone if it has Delete.
+// Retain is the reclaim policy Retain of the volume: Present if it has that, Gone if it has Delete, and Unset if its
+// claim stays, with which the data stays, or if the volume does not exist.
 const Retain = "the reclaim policy Retain"
 
-// retain keeps the data of a volume whose claim is deleted.
-const retain = `kubectl patch pv {volume} -p '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}'` +
-	"   # to keep the data"
+// setRetain keeps the data of a volume whose claim does not stay.
+const (
+	setRetain = `kubectl patch pv {volume} -p '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}'`
+	retain    = setRetain + remark + "to keep the data"
+)
 
-// keeping completes the way out of a claim that is being deleted by what becomes of its data.
+// SetRetain is the command that keeps the data of a PersistentVolume.
+func SetRetain(name string) string { return strings.ReplaceAll(setRetain, "{volume}", name) }
+
+// keeping completes the way out of what uses a volume without its claim by what becomes of the data.
 func (e Entry) keeping(policy State) Entry {
 	switch policy {
+	case Unset:
 	case Present:
 		e.Way += " The data stays: the reclaim policy of the volume is Retain."
 	case Gone:
-		e.Way = "The data is deleted with the claim, because the reclaim policy of the volume is Delete. To keep the data, " +
-			"set Retain before anything else. " + e.Way
+		e.Way = "Without its claim the data is deleted once nothing uses the volume: its reclaim policy is Delete. To keep " +
+			"the data, set Retain before anything else. " + e.Way
 		e.Run = slices.Concat([]string{retain}, e.Run)
 	default:
-		e.Way += " The data is deleted with the claim, unless the reclaim policy of the volume is Retain."
+		e.Way += " Without its claim the data is deleted once nothing uses the volume, unless its reclaim policy is Retain."
 	}
 	return e
 }

@@ -65,6 +65,14 @@ type Object[P any] struct {
 // Asked reports whether the object was asked for.
 func (o Object[P]) Asked() bool { return o.Found || o.Err != nil }
 
+// Unread is why it could not be read; empty if it was, or if there is no such object.
+func (o Object[P]) Unread() string {
+	if o.Err == nil || Absent(o.Err) {
+		return ""
+	}
+	return o.Ref.String() + " cannot be read: " + o.Err.Error()
+}
+
 // List is a list of objects, or the error of its read.
 type List[T any] struct {
 	Items []T
@@ -101,6 +109,8 @@ type Volume struct {
 	// UniqueName of the volume in node states.
 	UniqueName string
 	CSIDriver  Object[*storagev1.CSIDriver]
+	// Kept is the PersistentVolume that Intent keeps to, if it is not Volume.
+	Kept Object[*corev1.PersistentVolume]
 	// Exclusive is true if one node only may use it.
 	Exclusive bool
 	// Attachment to Node.
@@ -160,6 +170,8 @@ type Facts struct {
 	// NodeIntents and NodePods are on the node, if a node is the subject.
 	NodeIntents List[volumesv1alpha1.VolumeAttachmentIntent]
 	NodePods    List[corev1.Pod]
+	// Keepers are the volumes of the intents that keep the Node that is the subject from being deleted.
+	Keepers []Volume
 	// Persistent are the PersistentVolumes on the node whose claims no intent there names, by their names.
 	Persistent map[string]*corev1.PersistentVolume
 	// Users are pods that use the claim that is the subject, or whose volume the attachment is for, on its node.

@@ -7,6 +7,8 @@ package facts
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -30,6 +32,12 @@ type Fencing struct {
 	Elsewhere List[volumesv1alpha1.VolumeAttachmentIntent]
 	// Volumes are the PersistentVolumes of the node by name.
 	Volumes map[string]*corev1.PersistentVolume
+	// VolumesUnread is why some of them could not be read.
+	VolumesUnread error
+	// Endings of their data by the same names.
+	Endings map[string]Ending
+	// Attachments to the node that its node state does not have: those that Kubernetes made.
+	Attachments List[Attachment]
 	// Drivers of the node's volumes by name, as far as they can be read.
 	Drivers map[string]*storagev1.CSIDriver
 }
@@ -45,7 +53,31 @@ func (g *Gatherer) Fence(ctx context.Context, node string) (*Fencing, error) {
 		return nil, n.Missing()
 	}
 	r := &Fencing{Facts: f, Drivers: map[string]*storagev1.CSIDriver{}}
-	r.Volumes = g.PersistentOf(ctx, []volumesv1alpha1.NodeVolumeState{*n.State.Value})
+	names := map[string]bool{}
+	add := func(driver, volume string) {
+		if found := get[storagev1.CSIDriver](ctx, g, KindCSIDriver, "", driver); found.Found {
+			r.Drivers[driver] = found.Value
+		}
+		if volume != "" {
+			names[volume] = true
+		}
+	}
+	entries := n.State.Value.Spec.Attachments
+	for i := range entries {
+		add(entries[i].Driver, entries[i].PersistentVolumeName)
+	}
+	all, err := g.attachments(ctx)
+	r.Attachments.Err = err
+	for _, a := range all {
+		if a.Node == node && !slices.ContainsFunc(entries, func(e volumesv1alpha1.NodeAttachment) bool {
+			return e.AttachmentName == a.Name || a.Volume != "" && e.PersistentVolumeName == a.Volume
+		}) {
+			r.Attachments.Items = append(r.Attachments.Items, a)
+			add(a.Driver, a.Volume)
+		}
+	}
+	r.Volumes, r.VolumesUnread = g.Persistent(ctx, slices.Collect(maps.Keys(names)))
+	r.Endings = g.Endings(ctx, r.Volumes)
 	pods, err := list[corev1.PodList](ctx, g, "pods on node "+node, client.MatchingFields{"spec.nodeName": node})
 	r.Pods = List[corev1.Pod]{Err: err}
 	for i := range pods.Items {
@@ -56,16 +88,6 @@ func (g *Gatherer) Fence(ctx context.Context, node string) (*Fencing, error) {
 	pending, err := list[corev1.PodList](ctx, g, "pods that wait",
 		client.MatchingFields{"status.phase": string(corev1.PodPending)})
 	r.Pending = List[corev1.Pod]{Items: pending.Items, Err: err}
-	names := map[string]bool{}
-	for i := range n.State.Value.Spec.Attachments {
-		e := &n.State.Value.Spec.Attachments[i]
-		if driver := get[storagev1.CSIDriver](ctx, g, KindCSIDriver, "", e.Driver); driver.Found {
-			r.Drivers[e.Driver] = driver.Value
-		}
-		if e.PersistentVolumeName != "" {
-			names[e.PersistentVolumeName] = true
-		}
-	}
 	r.Elsewhere = g.elsewhereOf(ctx, node, names)
 	return r, ctx.Err()
 }

@@ -50,7 +50,7 @@ func (g *Gatherer) OnNode(ctx context.Context, node string, f *Filling) {
 			f.Attachments.Items, names = append(f.Attachments.Items, a), append(names, a.Volume)
 		}
 	}
-	f.Persistent = g.Persistent(ctx, names)
+	f.Persistent, _ = g.Persistent(ctx, names) // without it only the names of claims are missing
 	pods, err := list[corev1.PodList](ctx, g, "pods on "+node, client.MatchingFields{"spec.nodeName": node})
 	f.Pods = List[corev1.Pod]{Items: pods.Items, Err: err}
 }

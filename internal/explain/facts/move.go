@@ -32,6 +32,10 @@ type Relocation struct {
 	Attachments List[Attachment]
 	// Persistent are the PersistentVolumes of the intents, by the name of the intent with its namespace.
 	Persistent map[string]Object[*corev1.PersistentVolume]
+	// Claims are those of the intents, by the same name. An intent of another source has none.
+	Claims map[string]Object[*corev1.PersistentVolumeClaim]
+	// Endings of the data, by the names of the PersistentVolumes.
+	Endings map[string]Ending
 }
 
 // Key is the name of an object with its namespace.
@@ -64,8 +68,8 @@ func (g *Gatherer) Move(ctx context.Context, claim Ref, to string) (*Relocation,
 	return r, g.rest(ctx, r)
 }
 
-// Target reads a node where an intent goes, and the Lease of the manager.
-func (g *Gatherer) Target(ctx context.Context, node string) (*Facts, error) {
+// NodeNow reads a node that an intent leaves, or where it goes, and the Lease of the manager.
+func (g *Gatherer) NodeNow(ctx context.Context, node string) (*Facts, error) {
 	if err := g.begin(ctx, Ref{Kind: KindNode, Name: node}); err != nil {
 		return nil, err
 	}
@@ -100,7 +104,7 @@ func (g *Gatherer) Drain(ctx context.Context, node, to string) (*Relocation, err
 	return r, g.rest(ctx, r)
 }
 
-// rest reads the node where the intents go, the attachments, and the volumes.
+// rest reads the node where the intents go, the attachments, the volumes, and the claims.
 func (g *Gatherer) rest(ctx context.Context, r *Relocation) error {
 	if r.To != "" {
 		g.node(ctx, r.To)
@@ -110,13 +114,23 @@ func (g *Gatherer) rest(ctx context.Context, r *Relocation) error {
 		r.Attachments.Items, r.Attachments.Err = g.attachments(ctx)
 	}
 	r.Persistent = map[string]Object[*corev1.PersistentVolume]{}
+	volumes := map[string]*corev1.PersistentVolume{}
+	r.Claims = map[string]Object[*corev1.PersistentVolumeClaim]{}
 	for i := range r.Intents {
-		name := r.Intents[i].Status.VolumeName
+		intent := &r.Intents[i]
+		name := intent.Status.VolumeName
 		if name == "" && len(r.Volumes) > 0 {
 			name = r.Volumes[0].Volume.Ref.Name
 		}
-		r.Persistent[Key(&r.Intents[i])] = get[corev1.PersistentVolume](ctx, g, KindVolume, "", name)
+		pv := get[corev1.PersistentVolume](ctx, g, KindVolume, "", name)
+		if r.Persistent[Key(intent)] = pv; pv.Found {
+			volumes[name] = pv.Value
+		}
+		if source := intent.Spec.Volume.PersistentVolumeClaim; source != nil {
+			r.Claims[Key(intent)] = get[corev1.PersistentVolumeClaim](ctx, g, KindClaim, intent.Namespace, source.ClaimName)
+		}
 	}
+	r.Endings = g.Endings(ctx, volumes)
 	return ctx.Err()
 }
 

@@ -8,11 +8,14 @@ package facts
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -58,7 +61,7 @@ func TestEveryPageOfAListIsRead(t *testing.T) {
 	if err != nil || len(states) != 3 {
 		t.Errorf("node states: %d, error %v; want 3", len(states), err)
 	}
-	nodes, _, err := g.Others(t.Context(), &states[0])
+	nodes, err := g.Others(t.Context())
 	if err != nil || len(nodes) != 3 {
 		t.Errorf("nodes: %d, error %v; want 3", len(nodes), err)
 	}
@@ -93,9 +96,39 @@ func TestManyPersistentVolumesAreReadAsOneList(t *testing.T) {
 	g := &Gatherer{Reader: installed{r}, Now: time.Now}
 	for want, gets := range map[int]int{fewVolumes + 1: 0, 1: 1} {
 		r.gets, r.lists = 0, 0
-		if got := g.Persistent(t.Context(), names[:3*want]); len(got) != want || r.gets != gets || r.gets+r.lists != 1 {
-			t.Errorf("%d PersistentVolumes in %d gets and %d lists, want %d in one request, of which %d are gets", len(got),
-				r.gets, r.lists, want, gets)
+		got, err := g.Persistent(t.Context(), names[:3*want])
+		if err != nil || len(got) != want || r.gets != gets || r.gets+r.lists != 1 {
+			t.Errorf("%d PersistentVolumes in %d gets and %d lists, error %v, want %d in one request, of which %d are gets",
+				len(got), r.gets, r.lists, err, want, gets)
+		}
+	}
+}
+
+func TestTheEndOfDataIsFoundWithFewRequests(t *testing.T) {
+	for _, n := range []int{3, fewVolumes + 1} {
+		var objects []client.Object
+		volumes := map[string]*corev1.PersistentVolume{}
+		for i := range n {
+			claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop",
+				Name: fmt.Sprintf("data-%d", i), UID: types.UID(fmt.Sprintf("uid-%d", i)), Finalizers: []string{"f/f"}}}
+			pv := &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{
+				PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete,
+				ClaimRef:                      &corev1.ObjectReference{Namespace: "shop", Name: claim.Name, UID: claim.UID}}}
+			volumes[fmt.Sprintf("pv-%d", i)] = pv
+			switch i {
+			case 0:
+				claim.DeletionTimestamp = ptr.To(metav1.Now())
+			case 1:
+				pv.Spec.ClaimRef.UID = "of-the-first-claim"
+			}
+			objects = append(objects, claim)
+		}
+		r := &counted{Reader: fake.NewClientBuilder().WithScheme(controllertest.Scheme()).WithObjects(objects...).Build()}
+		got := (&Gatherer{Reader: installed{r}, Now: time.Now}).Endings(t.Context(), volumes)
+		if !strings.Contains(got["pv-0"].Why, "being deleted") || !strings.Contains(got["pv-1"].Why, "gone") ||
+			got["pv-2"].Why != "" || got["pv-2"].Unread != "" || r.gets+r.lists > min(n, fewVolumes) {
+			t.Errorf("of %d volumes: %+v with %d requests; want that the data of pv-0 and pv-1 ends, that of pv-2 stays", n, got,
+				r.gets+r.lists)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
@@ -18,34 +19,35 @@ import (
 // fewVolumes is how many PersistentVolumes are read one by one. Of more than these the list of all is read.
 const fewVolumes = 20
 
-// Persistent reads the PersistentVolumes of these names. What cannot be read is left out.
-func (g *Gatherer) Persistent(ctx context.Context, names []string) map[string]*corev1.PersistentVolume {
+// Persistent reads the PersistentVolumes of these names. What cannot be read is left out, with the error.
+func (g *Gatherer) Persistent(ctx context.Context, names []string) (map[string]*corev1.PersistentVolume, error) {
 	names = slices.DeleteFunc(slices.Compact(slices.Sorted(slices.Values(names))), func(n string) bool { return n == "" })
 	volumes := map[string]*corev1.PersistentVolume{}
 	if len(names) <= fewVolumes {
+		var failed error
 		for _, name := range names {
-			if pv := get[corev1.PersistentVolume](ctx, g, KindVolume, "", name); pv.Found {
+			switch pv := get[corev1.PersistentVolume](ctx, g, KindVolume, "", name); {
+			case pv.Found:
 				volumes[name] = pv.Value
+			case pv.Unread() != "":
+				failed = pv.Err
 			}
 		}
-		return volumes
+		return volumes, failed
 	}
 	all, err := list[corev1.PersistentVolumeList](ctx, g, "PersistentVolumes")
-	if err != nil {
-		return volumes
-	}
 	for i := range all.Items {
 		pv := &all.Items[i]
 		if _, wanted := slices.BinarySearch(names, pv.Name); wanted {
 			volumes[pv.Name] = pv
 		}
 	}
-	return volumes
+	return volumes, err
 }
 
 // PersistentOf reads the PersistentVolumes that are attached to the nodes of some states.
 func (g *Gatherer) PersistentOf(ctx context.Context, states []volumesv1alpha1.NodeVolumeState,
-) map[string]*corev1.PersistentVolume {
+) (map[string]*corev1.PersistentVolume, error) {
 	var names []string
 	for i := range states {
 		for j := range states[i].Spec.Attachments {
@@ -81,7 +83,7 @@ func (g *Gatherer) claims(ctx context.Context, state *volumesv1alpha1.NodeVolume
 			names = append(names, e.PersistentVolumeName)
 		}
 	}
-	g.facts.Persistent = g.Persistent(ctx, names)
+	g.facts.Persistent, _ = g.Persistent(ctx, names) // without it only the names of claims are missing
 }
 
 // ClaimOf names the claim of a volume on the node that is the subject: as its PersistentVolume has it, or the intents
@@ -110,4 +112,34 @@ func (f *Facts) NamesOf(state *volumesv1alpha1.NodeVolumeState, volumeName strin
 		texts = append(texts, "claim "+claim)
 	}
 	return strings.Join(texts, ", ")
+}
+
+// kept reads the PersistentVolume that an intent keeps to, where its claim has another one by now.
+func (g *Gatherer) kept(ctx context.Context, v *Volume) {
+	if name := v.Intent.Value.Status.VolumeName; name != v.Volume.Ref.Name {
+		v.Kept = get[corev1.PersistentVolume](ctx, g, KindVolume, "", name)
+	}
+}
+
+// KeepsNode reports whether the deletion of its Node waits for an intent. The intents of pods end with their pods.
+func KeepsNode(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
+	owner := metav1.GetControllerOf(intent)
+	return intent.DeletionTimestamp == nil && intent.Spec.OnNodeDeletion != volumesv1alpha1.OnNodeDeletionRelease &&
+		(owner == nil || owner.Kind != KindPod)
+}
+
+// keepers reads the claims and the PersistentVolumes of the intents that the deletion of the Node waits for.
+func (g *Gatherer) keepers(ctx context.Context) {
+	for i := range g.facts.NodeIntents.Items {
+		intent := &g.facts.NodeIntents.Items[i]
+		source := intent.Spec.Volume.PersistentVolumeClaim
+		if !KeepsNode(intent) || source == nil {
+			continue
+		}
+		v := Volume{Intent: Object[*volumesv1alpha1.VolumeAttachmentIntent]{Value: intent, Found: true,
+			Ref: Ref{KindIntent, intent.Namespace, intent.Name}},
+			Claim: get[corev1.PersistentVolumeClaim](ctx, g, KindClaim, intent.Namespace, source.ClaimName)}
+		g.kept(ctx, &v)
+		g.facts.Keepers = append(g.facts.Keepers, v)
+	}
 }

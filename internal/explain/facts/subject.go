@@ -117,6 +117,7 @@ func (g *Gatherer) inlineIntent(ctx context.Context, name string,
 	v := Volume{PodVolume: name, Node: pod.Spec.NodeName, Intent: intent}
 	if v.Intent.Found && v.Intent.Value.Spec.Volume.PersistentVolumeClaim != nil {
 		g.claim(ctx, &v, pod.Namespace, v.Intent.Value.Spec.Volume.PersistentVolumeClaim.ClaimName)
+		g.kept(ctx, &v)
 	}
 	g.attachment(ctx, &v)
 	g.users(ctx, &v)
@@ -200,6 +201,7 @@ func (g *Gatherer) wanted(ctx context.Context, o Object[*volumesv1alpha1.VolumeA
 	if !v.Volume.Asked() {
 		g.volume(ctx, &v, intent.Status.VolumeName) // the intent keeps to it, whatever has become of its claim
 	}
+	g.kept(ctx, &v)
 	if source := intent.Spec.Volume.PodVolume; source != nil {
 		g.facts.Pod = get[corev1.Pod](ctx, g, KindPod, intent.Namespace, source.PodName)
 	}
@@ -221,6 +223,9 @@ func (g *Gatherer) ofNode(ctx context.Context, ref Ref) error {
 	}
 	if n.State.Found {
 		g.claims(ctx, n.State.Value)
+	}
+	if n.Node.Found && n.Node.Value.DeletionTimestamp != nil {
+		g.keepers(ctx)
 	}
 	pods, err := list[corev1.PodList](ctx, g, "pending pods on "+ref.String(),
 		client.MatchingFields{"spec.nodeName": ref.Name, "status.phase": string(corev1.PodPending)})

@@ -31,14 +31,10 @@ func (g *Gatherer) States(ctx context.Context, node string) ([]volumesv1alpha1.N
 	return found.Items, nil
 }
 
-// Others reads the nodes of the cluster, and the PersistentVolumes of a node state.
-func (g *Gatherer) Others(ctx context.Context, state *volumesv1alpha1.NodeVolumeState) (
-	[]corev1.Node, map[string]*corev1.PersistentVolume, error) {
+// Others reads the nodes of the cluster.
+func (g *Gatherer) Others(ctx context.Context) ([]corev1.Node, error) {
 	nodes, err := list[corev1.NodeList](ctx, g, "nodes")
-	if err != nil {
-		return nil, nil, err
-	}
-	return nodes.Items, g.PersistentOf(ctx, []volumesv1alpha1.NodeVolumeState{*state}), ctx.Err()
+	return nodes.Items, err
 }
 
 // EventsOf reads the events of everything that a subject has to do with: itself, PersistentVolumes, claims, some of the

@@ -35,9 +35,12 @@ type Workload struct {
 	Failure, Refusal string
 }
 
-func (w Workload) done() bool {
-	return w.Exists && w.Observed && w.Updated >= w.Desired && w.Ready >= w.Desired && w.Old == 0
+// Replaced reports whether no pod of an earlier template is left. A pod on a node that is not Ready may count.
+func (w Workload) Replaced() bool {
+	return w.Exists && w.Observed && w.Updated >= w.Desired && w.Old == 0
 }
+
+func (w Workload) done() bool { return w.Replaced() && w.Ready >= w.Desired }
 
 // Pod is one that is not ready, or that is being deleted.
 type Pod struct {

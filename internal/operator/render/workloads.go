@@ -25,6 +25,10 @@ import (
 const (
 	certificateVolume    = "metrics-certificate"
 	certificateDirectory = "/etc/hawser/metrics"
+
+	// The agents' volumes with directories of their hosts.
+	kubeletVolume = "kubelet"
+	rootVolume    = "root"
 )
 
 // Placement is where the agents run.
@@ -41,6 +45,20 @@ func PlacementOf(pod corev1.PodSpec) Placement {
 		p.NodeAffinity = a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 	}
 	return p
+}
+
+// Directories of the agents on their hosts.
+type Directories struct{ Kubelet, Root string }
+
+// DirectoriesOf a pod.
+func DirectoriesOf(pod corev1.PodSpec) Directories {
+	paths := map[string]string{}
+	for _, volume := range pod.Volumes {
+		if volume.HostPath != nil {
+			paths[volume.Name] = volume.HostPath.Path
+		}
+	}
+	return Directories{Kubelet: paths[kubeletVolume], Root: paths[rootVolume]}
 }
 
 // edit changes an object in the form that server-side apply has: a field that is not set is not in it.
@@ -135,8 +153,8 @@ func (in Input) agent(d *appsv1ac.DaemonSetApplyConfiguration) error {
 	if err := setResources(container, in.Spec.Agent.Resources); err != nil {
 		return err
 	}
-	setDirectory(pod, "kubelet", "kubelet-dir", in.Spec.KubeletRoot)
-	setDirectory(pod, "root", "root-dir", in.Spec.RootDirectory)
+	setDirectory(pod, kubeletVolume, "kubelet-dir", in.Spec.KubeletRoot)
+	setDirectory(pod, rootVolume, "root-dir", in.Spec.RootDirectory)
 	setPort(container, "metrics", "metrics-bind-address", ":", in.Spec.Agent.MetricsPort)
 	setPort(container, "health", "health-probe-bind-address", "127.0.0.1:", in.Spec.Agent.HealthPort)
 	setDuration(container, "driver-timeout", in.Spec.Agent.DriverTimeout)

@@ -40,8 +40,8 @@ const (
 )
 
 var targets = []target{
-	{"intents", "attach", attachOf, 0.4, 8, 5, attachAlone, aTenth},
-	{"intents", "detach", detachOf, 0.8, 25, 4, detachAlone, notSlower},
+	{"intents", "attach", attachOf, 0.6, 8, 5, attachAlone, aTenth},
+	{"intents", "detach", detachOf, 1.5, 25, 4, detachAlone, notSlower},
 	{"pods", "attach", attachOf, 0.3, 6, 5, attachAlone, aTenth},
 	{"pods", "detach", detachOf, 0.7, 20, 4, detachAlone, notSlower},
 }

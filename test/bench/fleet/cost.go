@@ -7,6 +7,7 @@ package fleet
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -84,7 +85,7 @@ func (b *bench) oneByOne(ctx context.Context, volumes []*stage.Volume) (alone, e
 		return alone{}, err
 	}
 	begin := time.Now()
-	a, err := b.latencies(ctx, volumes)
+	a, err := b.latencies(ctx, volumes, once)
 	if err != nil {
 		return a, err
 	}
@@ -98,11 +99,13 @@ func (b *bench) oneByOne(ctx context.Context, volumes []*stage.Volume) (alone, e
 	return a, err
 }
 
-// latencies of volumes that are attached and detached one at a time.
-func (b *bench) latencies(ctx context.Context, volumes []*stage.Volume) (alone, error) {
+// latencies of volumes that are attached and detached one at a time: each once, and then in turn for as long as there
+// is more to measure.
+func (b *bench) latencies(ctx context.Context, volumes []*stage.Volume, more func() bool) (alone, error) {
 	var a alone
 	var up, down []time.Duration
-	for _, v := range volumes {
+	for i := 0; i < len(volumes) || more(); i++ {
+		v := volumes[i%len(volumes)]
 		for _, way := range []struct {
 			do    func(context.Context, []*stage.Volume) (judge.Result, error)
 			times *[]time.Duration
@@ -120,6 +123,8 @@ func (b *bench) latencies(ctx context.Context, volumes []*stage.Volume) (alone, 
 	a.attach, a.detach = judge.Of(up), judge.Of(down)
 	return a, nil
 }
+
+func once() bool { return false }
 
 // writes of the manager since mark, by verb and resource, without events.
 func (b *bench) writes(mark system.AuditMark) (total int, each string, err error) {
@@ -234,7 +239,7 @@ const sample = 100
 // resources in JSON.
 func (b *bench) stored(ctx context.Context) (string, error) {
 	var all []string
-	const protobuf, json = "application/vnd.kubernetes.protobuf", "application/json"
+	const protobuf, plain = "application/vnd.kubernetes.protobuf", "application/json"
 	for _, kind := range []struct {
 		path, accept string
 		count        int
@@ -242,9 +247,11 @@ func (b *bench) stored(ctx context.Context) (string, error) {
 		{"/api/v1/persistentvolumes", protobuf, sample},
 		{"/api/v1/persistentvolumeclaims", protobuf, sample},
 		{"/apis/storage.k8s.io/v1/volumeattachments", protobuf, sample},
-		{"/apis/volumes.hawser.io/v1alpha1/volumeattachmentintents", json, sample},
-		{"/apis/volumes.hawser.io/v1alpha1/nodevolumestates", json, min(sample, b.nodes)},
+		{"/apis/volumes.hawser.io/v1alpha1/volumeattachmentintents", plain, sample},
+		{"/apis/volumes.hawser.io/v1alpha1/nodevolumestates", plain, min(sample, b.nodes)},
 		{"/api/v1/namespaces/" + volumesv1alpha1.InstallNamespace + "/configmaps", protobuf, sample},
+		{"/apis/coordination.k8s.io/v1/namespaces/" + volumesv1alpha1.InstallNamespace + "/leases", protobuf,
+			min(sample, b.nodes)},
 	} {
 		config := b.cluster.Instruments()
 		config.WrapTransport = func(next http.RoundTripper) http.RoundTripper {
@@ -254,9 +261,34 @@ func (b *bench) stored(ctx context.Context) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		all = append(all, fmt.Sprintf("%s %d", filepath.Base(kind.path), len(data)/kind.count))
+		size := fmt.Sprintf("%s %d", filepath.Base(kind.path), len(data)/kind.count)
+		if kind.accept == plain {
+			managed, err := managedFields(data)
+			if err != nil {
+				return "", fmt.Errorf("reading %s: %w", kind.path, err)
+			}
+			size += fmt.Sprintf(" (managedFields %d)", managed/kind.count)
+		}
+		all = append(all, size)
 	}
 	return strings.Join(all, ", "), nil
+}
+
+// managedFields is how many bytes of a list they are.
+func managedFields(list []byte) (int, error) {
+	var objects struct {
+		Items []struct {
+			Metadata struct {
+				ManagedFields json.RawMessage `json:"managedFields"`
+			} `json:"metadata"`
+		} `json:"items"`
+	}
+	err := json.Unmarshal(list, &objects)
+	n := 0
+	for _, o := range objects.Items {
+		n += len(o.Metadata.ManagedFields)
+	}
+	return n, err
 }
 
 // accepting asks for one encoding.

@@ -40,10 +40,10 @@ type Options struct {
 	// Out receives progress and report.
 	Out io.Writer
 
-	nodes, volumes, repetitions, failing int
-	idle                                 time.Duration
-	fsync, keep                          bool
-	manager, parts                       string
+	nodes, volumes, repetitions, failing, memory int
+	idle                                         time.Duration
+	fsync, keep                                  bool
+	manager, parts                               string
 }
 
 // AddFlags adds the flags of this part alone.
@@ -59,6 +59,8 @@ func (o *Options) AddFlags(flags *flag.FlagSet) {
 	flags.BoolVar(&o.keep, "fleet-keep", false, "fleet: keep the cluster's directory with logs and profiles")
 	flags.StringVar(&o.parts, "fleet-parts", "", "fleet: comma-separated parts to measure once all are attached: "+
 		"idle, zone, driver, restart, leader and detach; empty for all")
+	flags.IntVar(&o.memory, "fleet-memory", 1024, "fleet: memory limit of the manager's container in MiB; the default is "+
+		"the shipped one")
 	flags.StringVar(&o.manager, "fleet-manager", filepath.Join(apiserver.Root(), "bin", "manager"),
 		"fleet: Hawser's manager")
 }
@@ -217,7 +219,13 @@ func (b *bench) set(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	if err := b.stage.Set(ctx); err != nil {
+	if err := b.stage.SetNodes(ctx); err != nil {
+		return err
+	}
+	if err := b.memoryOfNodes(ctx); err != nil {
+		return err
+	}
+	if err := b.stage.SetVolumes(ctx); err != nil {
 		return err
 	}
 	b.say("%d nodes and %d volumes created (%.0f s)", b.nodes, len(b.stage.Volumes), time.Since(begin).Seconds())
@@ -227,13 +235,15 @@ func (b *bench) set(ctx context.Context) error {
 // pprofAddress is where the manager serves its profiles.
 const pprofAddress = "127.0.0.1:16061"
 
-// start a manager as it is shipped, but without its endpoints.
+// start a manager as it is shipped, but without its endpoints. Of its container it has only what it knows of the limit
+// of memory.
 func (b *bench) start(ctx context.Context, log string, args ...string) (*process.Process, error) {
 	kubeconfig, err := b.cluster.ServiceAccountKubeconfig(ctx, "manager", "hawser-manager")
 	if err != nil {
 		return nil, err
 	}
-	return process.Start(ctx, filepath.Join(b.cluster.Dir(), log+".log"), b.Options.manager, append([]string{
-		"--kubeconfig=" + kubeconfig, "--metrics-bind-address=0", "--health-probe-bind-address=0",
+	return process.Start(ctx, filepath.Join(b.cluster.Dir(), log+".log"), "env", append([]string{
+		fmt.Sprintf("GOMEMLIMIT=%dMiB", b.Options.memory), b.Options.manager, "--kubeconfig=" + kubeconfig,
+		"--metrics-bind-address=0", "--health-probe-bind-address=0",
 	}, args...), b.fail)
 }

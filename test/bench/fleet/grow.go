@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/test/bench/attach/judge"
 	"github.com/hawser-io/hawser/test/bench/attach/process"
 	"github.com/hawser-io/hawser/test/bench/attach/stage"
@@ -124,6 +125,24 @@ func (b *bench) memoryOfNothing(ctx context.Context) error {
 	}
 	b.resident = memory.Resident
 	b.base, err = b.live(ctx, "heap-nothing")
+	return err
+}
+
+// memoryOfNodes is what the manager holds of nodes without volumes, once it has created their states.
+func (b *bench) memoryOfNodes(ctx context.Context) error {
+	if _, _, err := b.calm(ctx); err != nil {
+		return err
+	}
+	states := &volumesv1alpha1.NodeVolumeStateList{}
+	if err := b.load.List(ctx, states); err != nil {
+		return fmt.Errorf("listing the states of the nodes: %w", err)
+	}
+	if len(states.Items) != b.nodes {
+		return fmt.Errorf("%d nodes have %d states, want all", b.nodes, len(states.Items))
+	}
+	live, err := b.live(ctx, "heap-nodes")
+	b.add("live heap of the manager for each node", "%.1f KiB, beside %d without volumes",
+		float64(live-b.base)/float64(b.nodes)/1024, b.nodes)
 	return err
 }
 

@@ -150,7 +150,10 @@ func (b *bench) silence(ctx context.Context) error {
 	if err := stage.Pause(ctx, liveness.DefaultDuration); err != nil {
 		return err
 	}
-	elsewhere, err := b.latencies(ctx, b.single[:len(b.single)/2])
+	begin := time.Now()
+	elsewhere, err := b.latencies(ctx, b.single[:len(b.single)/2], func() bool {
+		return unknown.Result().LeftBehind > 0 && time.Since(begin) < stalled
+	})
 	if err != nil {
 		return err
 	}
@@ -226,7 +229,7 @@ func (b *bench) breakDriver(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	elsewhere, err := b.latencies(ctx, b.single[:len(b.single)/2])
+	elsewhere, err := b.latencies(ctx, b.single[:len(b.single)/2], once)
 	if err != nil {
 		return err
 	}

@@ -75,7 +75,7 @@ func (n *node) formatAndMount(ctx context.Context, request *csi.NodeStageVolumeR
 	if err := mounter.FormatAndMount(device.Path, request.GetStagingTargetPath(), fsType, options); err != nil {
 		return n.mountFailed(mounter, volume, device, err)
 	}
-	return n.store.FormattingDone(volume)
+	return nil
 }
 
 // mountOptions adds the options that the device and the filesystem need. All pseudo nodes share a kernel. xfs refuses a

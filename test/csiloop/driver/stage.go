@@ -80,6 +80,10 @@ func (n *node) stageMount(ctx context.Context, request *csi.NodeStageVolumeReque
 		return status.Errorf(codes.AlreadyExists, "volume %q is staged with filesystem %s, not %s",
 			request.GetVolumeId(), info.FSType, wanted.GetFsType())
 	}
+	// What is mounted was formatted to its end, also if an earlier call ended between its mount and here.
+	if err := n.store.FormattingDone(request.GetVolumeId()); err != nil {
+		return err
+	}
 	if device.ReadOnly {
 		return nil
 	}

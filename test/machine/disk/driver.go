@@ -29,6 +29,9 @@ const (
 	ParameterFUSE = "fuse"
 	// SerialKey is the key of the disk's serial number in the publish context.
 	SerialKey = "serial"
+	// InsideVariable of the tests of this package has the node in whose machine they run, and the address that the
+	// controller has there.
+	InsideVariable = "HAWSER_TEST_DISK"
 )
 
 // ServeNode serves the node plugin of a node below the kubelet's directory, with the faults of a directory (package

@@ -50,7 +50,17 @@ func (n *nodeServer) NodeGetCapabilities(context.Context,
 // NodeStageVolume waits for the disk and, unless the volume is a device, formats it if it is empty, and mounts it.
 func (n *nodeServer) NodeStageVolume(ctx context.Context,
 	request *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
-	disk, err := awaitDisk(ctx, request.GetPublishContext()[SerialKey])
+	staging := request.GetStagingTargetPath()
+	if err := plugin.Require("volume id", request.GetVolumeId(), "staging target path", staging); err != nil {
+		return nil, err
+	}
+	if err := plugin.CheckCapability(request.GetVolumeCapability()); err != nil {
+		return nil, err
+	}
+	if serial := request.GetPublishContext()[SerialKey]; serial != request.GetVolumeId() {
+		return nil, status.Errorf(codes.NotFound, "volume %q has no disk %q", request.GetVolumeId(), serial)
+	}
+	disk, err := awaitDisk(ctx, request.GetVolumeId())
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +70,7 @@ func (n *nodeServer) NodeStageVolume(ctx context.Context,
 			return nil, err
 		}
 	}
-	staging, wanted := request.GetStagingTargetPath(), request.GetVolumeCapability().GetMount()
+	wanted := request.GetVolumeCapability().GetMount()
 	if wanted == nil {
 		return &csi.NodeStageVolumeResponse{}, nil
 	}
@@ -97,7 +107,11 @@ func (n *nodeServer) mountByDaemon(device, staging string) error {
 // NodeUnstageVolume unmounts the volume.
 func (n *nodeServer) NodeUnstageVolume(ctx context.Context,
 	request *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
-	if err := n.unmount(request.GetStagingTargetPath()); err != nil {
+	staging := request.GetStagingTargetPath()
+	if err := plugin.Require("volume id", request.GetVolumeId(), "staging target path", staging); err != nil {
+		return nil, err
+	}
+	if err := n.unmount(staging); err != nil {
 		return nil, err
 	}
 	return &csi.NodeUnstageVolumeResponse{}, removeMapped(ctx, request.GetVolumeId())
@@ -116,11 +130,19 @@ func (n *nodeServer) unmount(path string) error {
 func (n *nodeServer) NodePublishVolume(_ context.Context,
 	request *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	target, source := request.GetTargetPath(), request.GetStagingTargetPath()
-	var err error
+	if err := plugin.Require("volume id", request.GetVolumeId(), "target path", target, "staging target path",
+		source); err != nil {
+		return nil, err
+	}
+	if err := plugin.CheckCapability(request.GetVolumeCapability()); err != nil {
+		return nil, err
+	}
+	device, err := deviceOf(request.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
 	if request.GetVolumeCapability().GetBlock() != nil {
-		if source, err = deviceOf(request.GetVolumeId()); err == nil {
-			err = touch(target)
-		}
+		source, err = device, touch(target)
 	} else {
 		err = os.MkdirAll(target, 0o755)
 	}
@@ -148,10 +170,14 @@ func touch(path string) error {
 // NodeUnpublishVolume removes the target.
 func (n *nodeServer) NodeUnpublishVolume(_ context.Context,
 	request *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
-	if err := n.unmount(request.GetTargetPath()); err != nil {
+	target := request.GetTargetPath()
+	if err := plugin.Require("volume id", request.GetVolumeId(), "target path", target); err != nil {
 		return nil, err
 	}
-	if err := os.Remove(request.GetTargetPath()); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := n.unmount(target); err != nil {
+		return nil, err
+	}
+	if err := os.Remove(target); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
 	return &csi.NodeUnpublishVolumeResponse{}, nil
@@ -160,6 +186,9 @@ func (n *nodeServer) NodeUnpublishVolume(_ context.Context,
 // NodeExpandVolume grows the filesystem to the size of its disk.
 func (n *nodeServer) NodeExpandVolume(_ context.Context,
 	request *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
+	if err := plugin.Require("volume id", request.GetVolumeId(), "volume path", request.GetVolumePath()); err != nil {
+		return nil, err
+	}
 	device, err := deviceOf(request.GetVolumeId())
 	if err != nil {
 		return nil, err
@@ -170,10 +199,33 @@ func (n *nodeServer) NodeExpandVolume(_ context.Context,
 	return &csi.NodeExpandVolumeResponse{}, nil
 }
 
-// NodeGetVolumeStats asks the filesystem.
+// NodeGetVolumeStats asks the filesystem, or the disk for its size.
 func (n *nodeServer) NodeGetVolumeStats(_ context.Context,
 	request *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
-	return plugin.Figures(request.GetVolumePath())
+	volume, at := request.GetVolumeId(), request.GetVolumePath()
+	if err := plugin.Require("volume id", volume, "volume path", at); err != nil {
+		return nil, err
+	}
+	device, err := deviceOf(volume)
+	if err != nil {
+		return nil, err
+	}
+	mounts, err := n.mounter.List()
+	if err != nil {
+		return nil, err
+	}
+	there := plugin.Last(mounts, filepath.Clean(at))
+	switch {
+	case there == nil:
+		return nil, status.Errorf(codes.NotFound, "volume %q is not published at %q", volume, at)
+	case there.Type != "devtmpfs":
+		return plugin.Figures(at)
+	}
+	node, err := filepath.EvalSymlinks(device) // that of the device mapper is a link
+	if err != nil {
+		return nil, err
+	}
+	return plugin.DeviceFigures(node)
 }
 
 // findDisk returns the node of the disk with that serial number, or "".

@@ -81,7 +81,7 @@ func (c *Controller) CreateVolume(ctx context.Context,
 	if err := plugin.Require("name", request.GetName()); err != nil {
 		return nil, err
 	}
-	if err := checkCapabilities(request.GetVolumeCapabilities()); err != nil {
+	if err := plugin.CheckCapabilities(request.GetVolumeCapabilities(), plugin.CheckCapability); err != nil {
 		return nil, err
 	}
 	s := c.server(request.GetParameters()[ParameterServer])
@@ -147,7 +147,7 @@ func (c *Controller) ControllerPublishVolume(ctx context.Context,
 	if err := plugin.Require("volume id", volume, "node id", node); err != nil {
 		return nil, err
 	}
-	if err := checkCapability(request.GetVolumeCapability()); err != nil {
+	if err := plugin.CheckCapability(request.GetVolumeCapability()); err != nil {
 		return nil, err
 	}
 	s, at, err := c.find(ctx, volume)
@@ -194,44 +194,8 @@ allow unbind $tid; rm $dir/%[1]s.attached; sync -f $dir`, nameOf(volume))
 // ValidateVolumeCapabilities implements csi.ControllerServer.
 func (c *Controller) ValidateVolumeCapabilities(ctx context.Context,
 	request *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
-	if err := plugin.Require("volume id", request.GetVolumeId()); err != nil {
-		return nil, err
-	}
-	if len(request.GetVolumeCapabilities()) == 0 {
-		return nil, status.Error(codes.InvalidArgument, "volume capabilities are required")
-	}
-	if _, _, err := c.find(ctx, request.GetVolumeId()); err != nil {
-		return nil, err
-	}
-	if err := checkCapabilities(request.GetVolumeCapabilities()); err != nil {
-		return &csi.ValidateVolumeCapabilitiesResponse{Message: err.Error()}, nil
-	}
-	return &csi.ValidateVolumeCapabilitiesResponse{Confirmed: &csi.ValidateVolumeCapabilitiesResponse_Confirmed{
-		VolumeCapabilities: request.GetVolumeCapabilities()}}, nil
-}
-
-func checkCapabilities(capabilities []*csi.VolumeCapability) error {
-	if len(capabilities) == 0 {
-		return status.Error(codes.InvalidArgument, "volume capabilities are required")
-	}
-	for _, capability := range capabilities {
-		if err := checkCapability(capability); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// checkCapability accepts filesystems and devices of one node.
-func checkCapability(capability *csi.VolumeCapability) error {
-	if capability.GetMount() == nil && capability.GetBlock() == nil {
-		return status.Error(codes.InvalidArgument, "an access type is required")
-	}
-	switch mode := capability.GetAccessMode().GetMode(); mode {
-	case csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY,
-		csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER, csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER:
-		return nil
-	default:
-		return status.Errorf(codes.InvalidArgument, "a volume has one node, so its access mode cannot be %s", mode)
-	}
+	return plugin.Validate(request, func(volume string) error {
+		_, _, err := c.find(ctx, volume)
+		return err
+	}, plugin.CheckCapability)
 }

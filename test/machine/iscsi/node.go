@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -117,7 +116,7 @@ func (n *nodeServer) NodeStageVolume(ctx context.Context,
 	if err := plugin.Require("volume id", volume, "staging target path", staging); err != nil {
 		return nil, err
 	}
-	if err := checkCapability(request.GetVolumeCapability()); err != nil {
+	if err := plugin.CheckCapability(request.GetVolumeCapability()); err != nil {
 		return nil, err
 	}
 	if err := checkContext(volume, request.GetPublishContext()); err != nil {
@@ -182,7 +181,7 @@ func (n *nodeServer) checkPublish(request *csi.NodePublishVolumeRequest) (use, e
 	if err := plugin.Require("volume id", volume, "staging target path", staging, "target path", at); err != nil {
 		return use{}, err
 	}
-	if err := checkCapability(request.GetVolumeCapability()); err != nil {
+	if err := plugin.CheckCapability(request.GetVolumeCapability()); err != nil {
 		return use{}, err
 	}
 	if err := checkContext(volume, request.GetPublishContext()); err != nil {
@@ -274,11 +273,5 @@ func (n *nodeServer) NodeGetVolumeStats(_ context.Context,
 	case u.at.Source == u.device:
 		return plugin.Figures(at)
 	}
-	text, err := os.ReadFile(filepath.Join("/sys/class/block", filepath.Base(u.node), "size"))
-	if err != nil {
-		return nil, fmt.Errorf("reading the size of %s: %w", u.device, err)
-	}
-	sectors, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-	return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{
-		{Unit: csi.VolumeUsage_BYTES, Total: sectors * 512}}}, err
+	return plugin.DeviceFigures(u.node)
 }

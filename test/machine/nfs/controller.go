@@ -81,7 +81,7 @@ func (c *Controller) CreateVolume(ctx context.Context,
 	if err := plugin.Require("name", request.GetName()); err != nil {
 		return nil, err
 	}
-	if err := checkCapabilities(request.GetVolumeCapabilities()); err != nil {
+	if err := plugin.CheckCapabilities(request.GetVolumeCapabilities(), checkCapability); err != nil {
 		return nil, err
 	}
 	s := c.server(request.GetParameters()[ParameterServer])
@@ -159,32 +159,7 @@ func (c *Controller) find(ctx context.Context, volume string) error {
 // ValidateVolumeCapabilities implements csi.ControllerServer.
 func (c *Controller) ValidateVolumeCapabilities(ctx context.Context,
 	request *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
-	if err := plugin.Require("volume id", request.GetVolumeId()); err != nil {
-		return nil, err
-	}
-	if len(request.GetVolumeCapabilities()) == 0 {
-		return nil, status.Error(codes.InvalidArgument, "volume capabilities are required")
-	}
-	if err := c.find(ctx, request.GetVolumeId()); err != nil {
-		return nil, err
-	}
-	if err := checkCapabilities(request.GetVolumeCapabilities()); err != nil {
-		return &csi.ValidateVolumeCapabilitiesResponse{Message: err.Error()}, nil
-	}
-	return &csi.ValidateVolumeCapabilitiesResponse{Confirmed: &csi.ValidateVolumeCapabilitiesResponse_Confirmed{
-		VolumeCapabilities: request.GetVolumeCapabilities()}}, nil
-}
-
-func checkCapabilities(capabilities []*csi.VolumeCapability) error {
-	if len(capabilities) == 0 {
-		return status.Error(codes.InvalidArgument, "volume capabilities are required")
-	}
-	for _, capability := range capabilities {
-		if err := checkCapability(capability); err != nil {
-			return err
-		}
-	}
-	return nil
+	return plugin.Validate(request, func(volume string) error { return c.find(ctx, volume) }, checkCapability)
 }
 
 // checkCapability accepts every access mode of a filesystem.

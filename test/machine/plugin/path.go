@@ -9,6 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"golang.org/x/sys/unix"
@@ -70,4 +73,15 @@ func Figures(at string) (*csi.NodeGetVolumeStatsResponse, error) {
 			Used: int64(s.Blocks-s.Bfree) * s.Bsize},
 		{Unit: csi.VolumeUsage_INODES, Total: int64(s.Files), Available: int64(s.Ffree), Used: int64(s.Files - s.Ffree)},
 	}}, nil
+}
+
+// DeviceFigures are the size of a block device.
+func DeviceFigures(device string) (*csi.NodeGetVolumeStatsResponse, error) {
+	text, err := os.ReadFile(filepath.Join("/sys/class/block", filepath.Base(device), "size"))
+	if err != nil {
+		return nil, fmt.Errorf("reading the size of %s: %w", device, err)
+	}
+	sectors, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{
+		{Unit: csi.VolumeUsage_BYTES, Total: sectors * 512}}}, err
 }

@@ -29,7 +29,7 @@ const (
 	nodeParts         = "node-parts"
 
 	probeInterval = 50 * time.Millisecond
-	startTimeout  = 90 * time.Second
+	startTimeout  = 5 * time.Minute
 
 	// auditPolicy records the user, verb and object of every request that was answered. A watch has two lines:
 	// ResponseStarted and, at its end, ResponseComplete.

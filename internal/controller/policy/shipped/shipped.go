@@ -52,6 +52,7 @@ func kindOf(name string) Kind {
 var Policies = []Policy{
 	{Hold, Validating},
 	{Finalizer, Mutating},
+	{"hawser-intent-finalizers", Validating},
 	{"hawser-exclusive-locks", Validating},
 	{"hawser-declared", Validating},
 	{"hawser-agent-node-state", Validating},

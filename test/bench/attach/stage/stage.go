@@ -114,17 +114,25 @@ func handle(name string) string { return "handle-" + name }
 
 // Set creates all objects.
 func (s *Stage) Set(ctx context.Context) error {
+	if err := s.SetNodes(ctx); err != nil {
+		return err
+	}
+	return s.SetVolumes(ctx)
+}
+
+// SetNodes creates the driver, and the nodes with it.
+func (s *Stage) SetNodes(ctx context.Context) error {
 	driver := &storagev1.CSIDriver{
 		ObjectMeta: metav1.ObjectMeta{Name: DriverName}, Spec: storagev1.CSIDriverSpec{AttachRequired: ptr.To(true)},
 	}
 	if err := s.client.Create(ctx, driver); err != nil {
 		return fmt.Errorf("creating the driver: %w", err)
 	}
-	if err := Each(ctx, s.Nodes, s.node); err != nil {
-		return err
-	}
-	return Each(ctx, s.Volumes, s.volume)
+	return Each(ctx, s.Nodes, s.node)
 }
+
+// SetVolumes creates the volumes and their claims.
+func (s *Stage) SetVolumes(ctx context.Context) error { return Each(ctx, s.Volumes, s.volume) }
 
 // Each calls do for all elements, Writers at once.
 func Each[T any](ctx context.Context, all []T, do func(context.Context, T) error) error {

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/handshake"
 	"github.com/hawser-io/hawser/test/bench/attach/feed"
 	"github.com/hawser-io/hawser/test/bench/attach/stage"
 )
@@ -46,6 +47,8 @@ type agent struct {
 	busy   bool
 	// silent agents neither report nor renew.
 	silent bool
+	// renewing is held by the one renewal at a time.
+	renewing sync.Mutex
 	// uid of the state that the agent has reported on, and the fences that it has acknowledged.
 	uid    types.UID
 	fences int64
@@ -83,7 +86,8 @@ func (a *Agents) consider(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeSt
 // LeaseInterval is the interval of the real agents.
 const LeaseInterval = 10 * time.Second
 
-// RenewEvery renews the Leases of these nodes, nil for all, evenly spread over the interval.
+// RenewEvery renews the Leases of these nodes, nil for all, evenly spread over the interval. A renewal that takes long
+// holds up no other agent.
 func (a *Agents) RenewEvery(ctx context.Context, interval time.Duration, nodes []string) {
 	for ctx.Err() == nil {
 		due := a.renewing(nodes)
@@ -96,12 +100,36 @@ func (a *Agents) RenewEvery(ctx context.Context, interval time.Duration, nodes [
 			if name == "" || ctx.Err() != nil {
 				continue
 			}
-			if err := a.renew(ctx, name); err != nil && ctx.Err() == nil {
-				a.Failed(err)
-			}
+			go func() {
+				if err := a.renewNext(ctx, name); err != nil && ctx.Err() == nil {
+					a.Failed(err)
+				}
+			}()
 		}
 		pace.Stop()
 	}
+}
+
+// renewNext renews unless the agent is silent, or its last renewal still runs.
+func (a *Agents) renewNext(ctx context.Context, name string) error {
+	n := a.agent(name)
+	if !n.renewing.TryLock() {
+		return nil
+	}
+	defer n.renewing.Unlock()
+	a.mu.Lock()
+	silent := n.silent
+	a.mu.Unlock()
+	if silent {
+		return nil
+	}
+	return a.writeLease(ctx, name)
+}
+
+func (a *Agents) agent(node string) *agent {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.nodes[node]
 }
 
 // RenewAll renews the Leases of all agents that are not silent, at once.
@@ -152,8 +180,16 @@ func (a *Agents) set(nodes []string, silent bool) {
 	}
 }
 
-// renew the Lease of a node, which is created if there is none.
+// renew the Lease of a node after a renewal that still runs.
 func (a *Agents) renew(ctx context.Context, node string) error {
+	n := a.agent(node)
+	n.renewing.Lock()
+	defer n.renewing.Unlock()
+	return a.writeLease(ctx, node)
+}
+
+// writeLease renews the Lease of a node, which is created if there is none.
+func (a *Agents) writeLease(ctx context.Context, node string) error {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: volumesv1alpha1.InstallNamespace,
 		Name: volumesv1alpha1.AgentLeasePrefix + node}}
 	now := metav1.NowMicro()
@@ -169,16 +205,17 @@ func (a *Agents) renew(ctx context.Context, node string) error {
 	return nil
 }
 
-// due reports whether the agent has to report: for a new state, or for a fence.
+// due reports whether the agent has to report: for a new state, for a fence, or because it counts as silent.
 func (n *agent) due() bool {
-	return !n.silent && (n.latest.UID != n.uid || n.latest.Spec.Protocol.Fences > n.fences)
+	return !n.silent && (n.latest.UID != n.uid || n.latest.Spec.Protocol.Fences > n.fences || handshake.Silent(n.latest))
 }
 
 // work writes until nothing is due.
 func (a *Agents) work(ctx context.Context, n *agent) {
 	for {
 		a.mu.Lock()
-		nvs := n.latest.DeepCopy()
+		latest := n.latest
+		nvs := latest.DeepCopy()
 		if n.busy = n.due() && ctx.Err() == nil; !n.busy {
 			a.mu.Unlock()
 			return
@@ -194,6 +231,9 @@ func (a *Agents) work(ctx context.Context, n *agent) {
 		}
 		a.mu.Lock()
 		n.uid, n.fences = nvs.UID, nvs.Spec.Protocol.Fences
+		if n.latest == latest { // the watch shows what was written later
+			n.latest = nvs
+		}
 		a.mu.Unlock()
 	}
 }

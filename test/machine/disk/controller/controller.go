@@ -89,15 +89,34 @@ func (c *Controller) ControllerGetCapabilities(context.Context,
 // begins with a letter and is short.
 func (c *Controller) CreateVolume(ctx context.Context,
 	request *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
+	if err := plugin.Require("name", request.GetName()); err != nil {
+		return nil, err
+	}
+	if err := plugin.CheckCapabilities(request.GetVolumeCapabilities(), plugin.CheckCapability); err != nil {
+		return nil, err
+	}
 	id := fmt.Sprintf("disk%x", sha256.Sum256([]byte(request.GetName())))[:20]
 	size := max(request.GetCapacityRange().GetRequiredBytes(), 1<<20)
 	if c.Azure {
 		id, size = azurePath+id, azureSize(size)
 	}
-	if _, err := os.Stat(c.file(id)); errors.Is(err, os.ErrNotExist) {
-		if err := machine.CreateDisk(ctx, c.file(id), size); err != nil {
-			return nil, err
-		}
+	most := request.GetCapacityRange().GetLimitBytes()
+	if most > 0 && size > most {
+		return nil, status.Errorf(codes.OutOfRange, "a disk has at least %d bytes", size)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was, err := machine.DiskSize(c.file(id))
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		err = machine.CreateDisk(ctx, c.file(id), size)
+	case err == nil && (was < size || most > 0 && was > most):
+		err = status.Errorf(codes.AlreadyExists, "volume %q has %d bytes", request.GetName(), was)
+	case err == nil:
+		size = was
+	}
+	if err != nil {
+		return nil, err
 	}
 	return &csi.CreateVolumeResponse{Volume: &csi.Volume{VolumeId: id, CapacityBytes: size,
 		VolumeContext: request.GetParameters()}}, nil
@@ -106,6 +125,9 @@ func (c *Controller) CreateVolume(ctx context.Context,
 // DeleteVolume deletes a disk that is nowhere plugged in.
 func (c *Controller) DeleteVolume(_ context.Context,
 	request *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
+	if err := plugin.Require("volume id", request.GetVolumeId()); err != nil {
+		return nil, err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if node := c.plugged[request.GetVolumeId()].node; node != "" {
@@ -121,6 +143,12 @@ func (c *Controller) DeleteVolume(_ context.Context,
 func (c *Controller) ControllerPublishVolume(ctx context.Context,
 	request *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
 	id, node := request.GetVolumeId(), request.GetNodeId()
+	if err := plugin.Require("volume id", id, "node id", node); err != nil {
+		return nil, err
+	}
+	if err := plugin.CheckCapability(request.GetVolumeCapability()); err != nil {
+		return nil, err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	m := c.machines[node]
@@ -148,6 +176,9 @@ func (c *Controller) ControllerPublishVolume(ctx context.Context,
 func (c *Controller) ControllerUnpublishVolume(ctx context.Context,
 	request *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
 	id, node := request.GetVolumeId(), request.GetNodeId()
+	if err := plugin.Require("volume id", id); err != nil {
+		return nil, err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if m := c.machines[node]; m != nil && c.plugged[id].node == node {
@@ -163,14 +194,24 @@ func (c *Controller) ControllerUnpublishVolume(ctx context.Context,
 func (c *Controller) ControllerExpandVolume(ctx context.Context,
 	request *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
 	id, size := request.GetVolumeId(), request.GetCapacityRange().GetRequiredBytes()
+	if err := plugin.Require("volume id", id); err != nil {
+		return nil, err
+	}
+	if size == 0 {
+		return nil, status.Error(codes.InvalidArgument, "required bytes are required")
+	}
 	if c.Azure {
 		size = azureSize(size)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	resized := false
-	if m := c.machines[c.plugged[id].node]; m != nil {
-		var err error
+	was, err := machine.DiskSize(c.file(id))
+	if err != nil {
+		return nil, status.Errorf(codes.NotFound, "no volume %s: %v", id, err)
+	}
+	size = max(size, was)
+	resized := was == size
+	if m := c.machines[c.plugged[id].node]; m != nil && !resized {
 		if resized, err = m.Resize(ctx, diskID(id), size); err != nil {
 			return nil, err
 		}
@@ -187,6 +228,10 @@ func (c *Controller) ControllerExpandVolume(ctx context.Context,
 // ValidateVolumeCapabilities implements csi.ControllerServer.
 func (c *Controller) ValidateVolumeCapabilities(_ context.Context,
 	request *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
-	return &csi.ValidateVolumeCapabilitiesResponse{Confirmed: &csi.ValidateVolumeCapabilitiesResponse_Confirmed{
-		VolumeCapabilities: request.GetVolumeCapabilities()}}, nil
+	return plugin.Validate(request, func(volume string) error {
+		if _, err := os.Stat(c.file(volume)); err != nil {
+			return status.Errorf(codes.NotFound, "no volume %s", volume)
+		}
+		return nil
+	}, plugin.CheckCapability)
 }

@@ -1,0 +1,103 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package liveness
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/handshake"
+	"github.com/hawser-io/hawser/internal/machine"
+)
+
+const (
+	// departureKept is how long a departure is remembered. The manager that leads records it at once.
+	departureKept = time.Hour
+	// departureHeard is for how long the Leases must have been watched when a Node goes. A watch that was interrupted may
+	// deliver that a minute late, and the last renewals of the agent with it.
+	departureHeard = 2 * time.Minute
+)
+
+// departed is a Node that this process saw go.
+type departed struct {
+	node      *corev1.Node
+	departure handshake.Departure
+	at        time.Time
+}
+
+// WatchDepartures has the tracker remember which Nodes go. It does so in each process, so that one that becomes the
+// leader has seen what went before.
+func (t *Tracker) WatchDepartures(ctx context.Context, informers cache.Informers) error {
+	nodes, err := informers.GetInformer(ctx, &corev1.Node{}, cache.BlockUntilSynced(false))
+	if err == nil {
+		_, err = nodes.AddEventHandler(t.departures())
+	}
+	if err != nil {
+		return fmt.Errorf("watching Nodes go: %w", err)
+	}
+	return nil
+}
+
+func (t *Tracker) departures() toolscache.ResourceEventHandler {
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc: func(o any) { t.arrived(o.(*corev1.Node).Name) },
+		UpdateFunc: func(was, is any) {
+			if was, is := was.(*corev1.Node), is.(*corev1.Node); was.UID != is.UID {
+				t.arrived(is.Name)
+			}
+		},
+		DeleteFunc: func(o any) {
+			switch o := o.(type) {
+			case *corev1.Node:
+				t.Departed(o)
+			case toolscache.DeletedFinalStateUnknown:
+				// A list that lacks a Node shows only that it went some time ago: both may have been heard afterwards.
+				t.arrived(o.Key)
+			}
+		},
+	}
+}
+
+// arrived forgets what was seen go before. It is about an earlier life of the Node.
+func (t *Tracker) arrived(node string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.gone, node)
+}
+
+// Departed takes note of a Node that went, and wakes it. Its machine was out of reach if neither the kubelet nor the
+// agent was heard any more. What is heard of an agent beforehand shows nothing of the time afterwards: what deletes the
+// Node may have ended the agent too, and may be heard of late.
+func (t *Tracker) Departed(node *corev1.Node) {
+	t.mu.Lock()
+	now := t.clock.Now()
+	maps.DeleteFunc(t.gone, func(_ string, d departed) bool { return now.Sub(d.at) > departureKept })
+	listened := t.ears.voices != nil && now.Sub(t.ears.since) >= departureHeard
+	t.gone[node.Name] = departed{node: node, at: now, departure: handshake.Departure{NodeUID: node.UID,
+		OutOfReach: listened && t.silence(node.Name) >= 0 && kubeletLost(node), Renewal: t.lastRenewal(node.Name)}}
+	t.mu.Unlock()
+	t.wake(node.Name)
+}
+
+// Departure of the node of nvs that this process saw last; nil if it saw none. A Node that another machine had
+// registered than the one that reported shows nothing of that one.
+func (t *Tracker) Departure(nvs *volumesv1alpha1.NodeVolumeState) *handshake.Departure {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	d, seen := t.gone[nvs.Name]
+	if !seen || t.clock.Since(d.at) > departureKept {
+		return nil
+	}
+	d.departure.OutOfReach = d.departure.OutOfReach && !machine.ReportedByAnother(d.node, nvs)
+	return &d.departure
+}

@@ -1,0 +1,182 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package liveness
+
+import (
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+func nodeThatIs(ready corev1.ConditionStatus) *corev1.Node {
+	if ready == "" {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "node"}}
+	}
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "node"}, Status: corev1.NodeStatus{
+		NodeInfo:   corev1.NodeSystemInfo{BootID: "boot"},
+		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}}}
+}
+
+var stateA = &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+
+func TestADepartureIsThatOfAMachineOutOfReach(t *testing.T) {
+	heard := func(tracker *Tracker, _ *clocktesting.FakePassiveClock) {
+		tracker.begin([]coordinationv1.Lease{*said("a", 1, 7, false)})
+		tracker.hear(said("a", 2, 7, false))
+	}
+	silent := func(tracker *Tracker, c *clocktesting.FakePassiveClock) {
+		heard(tracker, c)
+		c.SetTime(c.Now().Add(departureHeard))
+	}
+	interrupted := func(tracker *Tracker, c *clocktesting.FakePassiveClock) {
+		silent(tracker, c)
+		tracker.deaf()
+		tracker.begin([]coordinationv1.Lease{*said("a", 2, 7, false)})
+		c.SetTime(c.Now().Add(departureHeard - time.Second))
+	}
+	unknown := func(tracker *Tracker, c *clocktesting.FakePassiveClock) {
+		silent(tracker, c)
+		tracker.Forget("a")
+	}
+	// The renewal may be the last one of an agent that was ended since.
+	standing := func(tracker *Tracker, _ *clocktesting.FakePassiveClock) {
+		tracker.begin([]coordinationv1.Lease{*said("a", 2, 7, false)})
+	}
+	forgotten := func(tracker *Tracker, c *clocktesting.FakePassiveClock) {
+		silent(tracker, c)
+		tracker.Forget("a")
+		tracker.Observe("a", said("a", 2, 7, false))
+	}
+	never := func(*Tracker, *clocktesting.FakePassiveClock) {}
+	for _, c := range []struct {
+		name    string
+		agent   func(*Tracker, *clocktesting.FakePassiveClock)
+		kubelet corev1.ConditionStatus
+		want    bool
+	}{
+		{"both are silent", silent, corev1.ConditionUnknown, true},
+		{"no agent was ever heard, nor the kubelet any more", never, corev1.ConditionUnknown, false},
+		{"what was heard of the agent is forgotten", unknown, corev1.ConditionUnknown, false},
+		{"both are silent since the Leases are watched again", interrupted, corev1.ConditionUnknown, false},
+		{"the agent is silent, and no kubelet ever reported", silent, "", false},
+		{"both were heard: what deletes the Node may end the agent", heard, corev1.ConditionTrue, false},
+		{"the agent was heard, and the kubelet not any more", heard, corev1.ConditionUnknown, false},
+		{"the agent alone is silent", silent, corev1.ConditionTrue, false},
+		{"the agent alone is silent, and the kubelet not Ready", silent, corev1.ConditionFalse, false},
+		{"the agent's Lease was listed a moment ago", standing, corev1.ConditionUnknown, false},
+		{"what was heard of the agent was forgotten a moment ago", forgotten, corev1.ConditionUnknown, false},
+		{"no agent was ever heard", never, corev1.ConditionTrue, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			now := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
+			tracker := NewTracker(now)
+			c.agent(tracker, now)
+			tracker.Departed(nodeThatIs(c.kubelet))
+			d := tracker.Departure(stateA)
+			if want := (handshake.Departure{NodeUID: "node", OutOfReach: c.want, Renewal: tracker.LastWord("a")}); *d != want {
+				t.Errorf("departure of node a: %+v, want %+v", *d, want)
+			}
+		})
+	}
+}
+
+func TestADepartureKeepsTheRenewalThatWasLastThen(t *testing.T) {
+	tracker := NewTracker(clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0)))
+	tracker.begin(nil)
+	tracker.hear(said("a", 2, 7, false))
+	tracker.Departed(nodeThatIs(corev1.ConditionTrue))
+	tracker.hear(said("a", 3, 7, false))
+	if d := tracker.Departure(stateA); d.Renewal != handshake.Renewal(said("a", 2, 7, false)) {
+		t.Errorf("renewal of the departure of node a: %q, want the one before it went", d.Renewal)
+	}
+}
+
+func TestADepartureWakesItsNodeAndIsForgottenInTime(t *testing.T) {
+	now := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
+	tracker := NewTracker(now)
+	var woken []string
+	tracker.listeners = append(tracker.listeners, func(node string) { woken = append(woken, node) })
+	tracker.Departed(nodeThatIs(corev1.ConditionUnknown))
+	now.SetTime(now.Now().Add(departureKept + time.Second))
+	if d := tracker.Departure(stateA); d != nil {
+		t.Errorf("departure of node a after more than %s: %+v, want none", departureKept, d)
+	}
+	other := nodeThatIs(corev1.ConditionUnknown)
+	other.Name = "b"
+	tracker.Departed(other)
+	if len(tracker.gone) != 1 || tracker.gone["b"].node != other {
+		t.Errorf("departures after more than %s: %v, want b alone", departureKept, tracker.gone)
+	}
+	if len(woken) != 2 || woken[0] != "a" {
+		t.Errorf("nodes that were woken: %v, want a and b", woken)
+	}
+}
+
+// outOfReach is a tracker that has not heard the agent of node a for long enough.
+func outOfReach() *Tracker {
+	now := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
+	tracker := NewTracker(now)
+	tracker.begin([]coordinationv1.Lease{*said("a", 2, 7, false)})
+	now.SetTime(now.Now().Add(departureHeard))
+	return tracker
+}
+
+func TestADepartureOfAMachineThatDidNotReportShowsNothingOfTheOneThatDid(t *testing.T) {
+	tracker := outOfReach()
+	tracker.Departed(nodeThatIs(corev1.ConditionUnknown))
+	for boot, want := range map[string]bool{"boot": true, "earlier": false} {
+		nvs := stateA.DeepCopy()
+		nvs.Status.BootID = boot
+		if d := tracker.Departure(nvs); d == nil || d.OutOfReach != want {
+			t.Errorf("departure of node a, whose agent reported from boot %s: %+v, want out of reach %t", boot, d, want)
+		}
+	}
+}
+
+func TestANodeThatAListLacksWasNotSeenToGo(t *testing.T) {
+	tracker := NewTracker(clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0)))
+	node := nodeThatIs(corev1.ConditionUnknown)
+	tracker.departures().OnDelete(toolscache.DeletedFinalStateUnknown{Key: "a", Obj: node})
+	if d := tracker.Departure(stateA); d != nil {
+		t.Errorf("departure of node a, which a list lacks: %+v, want none", d)
+	}
+	tracker.departures().OnDelete(node)
+	if tracker.Departure(stateA) == nil {
+		t.Error("no departure of node a, want the one that the watch had")
+	}
+}
+
+// TestAnotherLifeOfTheNodeEndsADeparture, however this process learns of it.
+func TestAnotherLifeOfTheNodeEndsADeparture(t *testing.T) {
+	node, other := nodeThatIs(corev1.ConditionUnknown), nodeThatIs(corev1.ConditionTrue)
+	other.UID = "other"
+	for name, c := range map[string]struct {
+		happens func(toolscache.ResourceEventHandler)
+		kept    bool
+	}{
+		"it comes":    {func(h toolscache.ResourceEventHandler) { h.OnAdd(other, false) }, false},
+		"it has come": {func(h toolscache.ResourceEventHandler) { h.OnUpdate(node, other) }, false},
+		"it has gone again": {func(h toolscache.ResourceEventHandler) {
+			h.OnDelete(toolscache.DeletedFinalStateUnknown{Key: "a"})
+		}, false},
+		"the Node changes": {func(h toolscache.ResourceEventHandler) { h.OnUpdate(node, node) }, true},
+	} {
+		tracker := outOfReach()
+		tracker.departures().OnDelete(node)
+		c.happens(tracker.departures())
+		if d := tracker.Departure(stateA); (d != nil) != c.kept {
+			t.Errorf("%s: departure of node a: %+v, want it kept %t", name, d, c.kept)
+		}
+	}
+}
