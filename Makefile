@@ -223,6 +223,15 @@ else
 	hack/test-e2e.sh $(DIR)-e2e kubelet images alerts
 endif
 
+# Pods with filesystems and block volumes, inline volumes, and a volume that changes its node with and without a kubelet.
+PODS := PodsWriteAndRead|StatefulSetMoves|BlockVolumeOfAPodAndAnIntent|ThroughAnInlineVolume|StoppedKubeletOnlyOnce
+.PHONY: test-pods
+test-pods: control-plane ## Run a few of the pods of test-e2e, in some minutes (root, Linux). RUN=Directory runs others.
+	@hack/setup-packages.sh --containers
+	@hack/build-control-plane.sh kubelet containerd containerd-shim-runc-v2 ctr
+	HAWSER_TEST_E2E=hawser HAWSER_TEST_E2E_DIR=$(DIR)-pods unshare --mount \
+		go test -v -count=1 -timeout 30m -run '$(or $(RUN),$(PODS))' ./test/kubelet
+
 .PHONY: bench-fence
 bench-fence: control-plane ## Measure how soon a dead machine's volume is elsewhere: by a fence, and by upstream's taint and timer (root, Linux; 15 minutes).
 	@hack/setup-packages.sh --containers
