@@ -145,6 +145,9 @@ recipe() {
 	esac
 }
 
+# The compiler takes a sixth less processor time if it collects garbage less often.
+export GOGC=${GOGC:-400}
+
 # compile builds one program to the given file.
 compile() {
 	local directory package flags tags
