@@ -610,9 +610,28 @@ func TestAStageIsUndone(t *testing.T) {
 		b.unused()
 		b.after["unstage"] = func() { b.kubeletRecords(); b.driver.fail("stage", transient("Internal")) }
 		err := b.act(plan.Unstage)
-		b.refused(err, volumesv1alpha1.ReasonSharedByKubelet)
-		if !strings.Contains(err.Error(), "it failed") {
-			t.Errorf("volume vol, which cannot be staged again: error %v, want the driver's in it", err)
+		b.refused(err, volumesv1alpha1.ReasonStageFailed)
+		if !strings.Contains(err.Error(), "it failed") || !strings.Contains(err.Error(), "its record of the stage") {
+			t.Errorf("volume vol, which cannot be staged again: error %v, want the driver's in it, and why", err)
+		}
+	})
+	t.Run("and staged again until that succeeds", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.unused()
+		b.after["unstage"] = func() { b.kubeletRecords(); b.driver.fail("stage", transient("Internal")) }
+		if err := b.act(plan.Unstage); err == nil {
+			t.Error("volume vol, which cannot be staged again: no error, want one")
+		}
+		b.kubelet = &kubelet.TrackedUse{AttachmentUID: "uid-1"}
+		b.must(b.agent.steps.WriteRecord(b.volume))
+		f := b.facts()
+		if next, ok := b.volume.Next(f, nil, b.clock.Now()); !ok || next.Kind != plan.Stage || f.Released() {
+			t.Fatalf("volume vol, bare while the kubelet uses it: the next step is %v, released %t, want stage and not", next,
+				f.Released())
+		}
+		b.done(plan.Stage)
+		if f := b.facts(); !f.Released() || f.Stage != record.Present {
+			t.Errorf("volume vol, staged again: released %t, the stage is %v, want it left to the kubelet", f.Released(), f.Stage)
 		}
 	})
 	t.Run("again, once an earlier call cannot mount it any more", func(t *testing.T) {

@@ -153,7 +153,7 @@ func (env *Environment) staged(ctx context.Context, v *Volume, f plan.Facts, bef
 	if err := env.noteDevice(ctx, v, s.Path, env.Mounts.At); err != nil {
 		return err
 	}
-	s.Phase = record.PhaseDone
+	s.Phase, s.Unstaging = record.PhaseDone, false
 	return nil
 }
 

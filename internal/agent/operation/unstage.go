@@ -65,7 +65,7 @@ func (env *Environment) unstage(ctx context.Context, v *Volume, f plan.Facts) er
 	if err := env.noteDevice(ctx, v, r.Stage.Path, env.atNow); err != nil {
 		return err
 	}
-	r.Stage.Phase = record.PhaseUncertain
+	r.Stage.Phase, r.Stage.Unstaging = record.PhaseUncertain, true
 	req := driver.UnstageRequest{Handle: r.Handle, Mode: r.Mode, StagingPath: r.Stage.Path}
 	err = env.Call(ctx, v, f, "unstage", r.Stage.Path, func(ctx context.Context) error { return d.Unstage(ctx, req) })
 	if err != nil && !driver.IsNotFound(err) {
@@ -131,14 +131,15 @@ func (env *Environment) forgetStage(ctx context.Context, v *Volume, err error) e
 }
 
 // StageAgain stages again what was undone although the kubelet began to use it between the check and the driver's call:
-// the kubelet takes the volume for staged, and would publish the bare staging path.
+// the kubelet takes the volume for staged, and would publish the bare staging path. What fails is tried again.
 func (env *Environment) StageAgain(ctx context.Context, v *Volume, f plan.Facts, used error) error {
 	if !f.Usable() {
 		return used
 	}
 	f.Stage = record.Missing
 	if err := env.stage(ctx, v, f); err != nil {
-		return fmt.Errorf("staging again, because %w: %w", used, err)
+		return &failure.Problem{Reason: volumesv1alpha1.ReasonStageFailed,
+			Message: fmt.Sprintf("staging again, because %v", used), Err: err}
 	}
 	return used
 }

@@ -114,7 +114,14 @@ func (f Facts) YieldsToKubelet() bool {
 
 // Released reports that nothing is left of the agent's own part, also in the record on disk.
 func (f Facts) Released() bool {
-	return f.YieldsToKubelet() && f.Reference == record.Missing && !f.Unsaved
+	return f.YieldsToKubelet() && f.Reference == record.Missing && !f.Unsaved && !f.bare()
+}
+
+// bare reports that the agent has undone a stage that the kubelet began to use meanwhile. The kubelet takes the volume
+// for staged, and would publish the directory of the node's own disk that is at the staging path.
+func (f Facts) bare() bool {
+	s := f.Record.Stage
+	return f.YieldsToKubelet() && s.Unstaging && s.BootID == f.Now.BootID && f.Stage == record.Missing && f.Usable()
 }
 
 // OwnMount is the path of a mount that can only be of the record's attachment: made in this boot, at a place where only

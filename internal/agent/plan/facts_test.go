@@ -147,6 +147,7 @@ func TestWhatIsReleased(t *testing.T) {
 		{"the disk does not know", with(noUses, kubelets,
 			func(f *plan.Facts) { f.Reference, f.Unsaved = record.Missing, true }), false},
 		{"the agent uses it", with(func(f *plan.Facts) { f.Reference = record.Missing }), false},
+		{"the agent has undone the stage that the kubelet takes for made", with(undone), false},
 	})
 }
 

@@ -148,6 +148,8 @@ func planEnd(f Facts) []Step {
 		return nil
 	case f.YieldsToKubelet() && f.Reference != record.Missing:
 		return []Step{{Kind: Dereference}}
+	case f.bare():
+		return []Step{{Kind: Stage}}
 	case f.YieldsToKubelet():
 		return nil
 	case r.Stage.Phase != record.PhaseNone || f.Reference != record.Missing:

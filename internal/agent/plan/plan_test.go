@@ -56,6 +56,14 @@ func unowned(f *plan.Facts) {
 	f.Intents[0].Spec.Mount = f.Record.Uses[0].Mount.DeepCopy()
 }
 
+// undone: the agent has unstaged, and the kubelet has begun to use the volume meanwhile.
+func undone(f *plan.Facts) {
+	plantest.Unused(f)
+	f.Kubelet = &kubelet.TrackedUse{AttachmentUID: "uid"}
+	f.Stage, f.Reference = record.Missing, record.Missing
+	f.Record.Stage.Phase, f.Record.Stage.Unstaging = record.PhaseUncertain, true
+}
+
 func TestPlans(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -126,6 +134,11 @@ func TestPlans(t *testing.T) {
 			f.Intents = append(f.Intents, plantest.Intent("intent-2"))
 			f.Record.Uses = f.Joined()
 		}, "publish intent-2, set-ownership intent-1"},
+		{"what was undone while the kubelet began to use it is staged again", undone, "stage"},
+		{"also while it may be there", func(f *plan.Facts) { undone(f); f.Stage = record.Present }, ""},
+		{"not what failed to be staged", func(f *plan.Facts) { undone(f); f.Record.Stage.Unstaging = false }, ""},
+		{"nor what the reboot has undone", func(f *plan.Facts) { undone(f); f.Record.Stage.BootID = "last" }, ""},
+		{"nor on an attachment that is not the record's", func(f *plan.Facts) { undone(f); f.Record.InUse = false }, ""},
 		{"a lost stage is put back", func(f *plan.Facts) { f.Stage = record.Missing }, "stage"},
 		{"a lost publication is put back", func(f *plan.Facts) { f.Uses["intent-1"] = record.Missing },
 			"publish intent-1"},

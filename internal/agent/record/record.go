@@ -103,6 +103,8 @@ type Stage struct {
 	// Errors are those that the filesystem had counted when it was staged, or first examined; nil for one that counts
 	// none.
 	Errors *int64 `json:"errors,omitempty"`
+	// Unstaging: the driver was asked to undo it. What is missing at Path may have been undone.
+	Unstaging bool `json:"unstaging,omitempty"`
 }
 
 // Sickness is why what is mounted of a volume works no more.

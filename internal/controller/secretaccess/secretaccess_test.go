@@ -211,6 +211,11 @@ func intent(claim string, change ...func(*anIntent)) *anIntent {
 	return i
 }
 
+// isStaged has the agent's condition on the intent.
+func isStaged(i *volumesv1alpha1.VolumeAttachmentIntent) {
+	i.Status.Conditions = []metav1.Condition{{Type: volumesv1alpha1.ConditionStaged, Status: metav1.ConditionTrue}}
+}
+
 func TestAVolumeWithoutSecretsCostsNoWrite(t *testing.T) {
 	f := newFixture(t, append(bound("data", nil), intent("data"))...)
 	f.expectWrites()
@@ -271,6 +276,14 @@ func TestOnlyWhatTheAgentReadsIsAllowed(t *testing.T) {
 		"of a claim that does not exist: none": {func(i *anIntent) {
 			i.Spec.Volume.PersistentVolumeClaim.ClaimName = "absent"
 		}, nil},
+		"being deleted, while it is staged: only the Secret for staging": {func(i *anIntent) {
+			i.Finalizers, i.DeletionTimestamp = []string{volumesv1alpha1.ReleaseFinalizer}, &metav1.Time{Time: metav1.Now().Time}
+			isStaged(i)
+		}, map[string][]string{"storage": {"stage"}}},
+		"lowered to attached, while it is staged: only that, too": {func(i *anIntent) {
+			i.Spec.DesiredState = volumesv1alpha1.DesiredAttached
+			isStaged(i)
+		}, map[string][]string{"storage": {"stage"}}},
 		"being deleted: none": {func(i *anIntent) {
 			i.Finalizers, i.DeletionTimestamp = []string{volumesv1alpha1.ReleaseFinalizer}, &metav1.Time{Time: metav1.Now().Time}
 		}, nil},
@@ -526,6 +539,8 @@ func TestOnlyAnIntentThatIsOrWasStagedLeadsToAReconcile(t *testing.T) {
 		{"one that is lowered", change(pinned), change(attached, pinned), true},
 		{"one that is raised", change(attached), change(), true},
 		{"one that is deleted", change(), change(deleted), true},
+		{"one that is deleted while it is staged", change(isStaged), change(isStaged, deleted), true},
+		{"one that was lowered and is unstaged", change(attached, isStaged), change(attached), true},
 	} {
 		if got := wantChanged.Update(event.UpdateEvent{ObjectOld: c.before, ObjectNew: c.after}); got != c.want {
 			t.Errorf("an update of %s leads to a reconcile: %t, want %t", c.what, got, c.want)
@@ -534,7 +549,7 @@ func TestOnlyAnIntentThatIsOrWasStagedLeadsToAReconcile(t *testing.T) {
 	for _, c := range []struct {
 		intent *volumesv1alpha1.VolumeAttachmentIntent
 		want   bool
-	}{{change(), true}, {change(attached), false}, {change(byKubelet), false}} {
+	}{{change(), true}, {change(attached), false}, {change(byKubelet), false}, {change(attached, isStaged), true}} {
 		if got := wantChanged.Create(event.CreateEvent{Object: c.intent}); got != c.want {
 			t.Errorf("a new intent with %+v leads to a reconcile: %t, want %t", c.intent.Spec, got, c.want)
 		}

@@ -49,7 +49,7 @@ func (c *Controller) ofIntents(ctx context.Context, claim string) []reconcile.Re
 		return nil
 	}
 	return c.nodes(ctx, slices.DeleteFunc(intents.Items, func(i volumesv1alpha1.VolumeAttachmentIntent) bool {
-		return !stages(&i)
+		return !stages(&i) && !unstages(&i)
 	})...)
 }
 
@@ -96,15 +96,22 @@ func ofAccess(_ context.Context, o client.Object) []reconcile.Request {
 // wantChanged lets through what changes which Secrets an intent needs. An intent that the agent does not stage needs
 // none, such as those of pods: their events cost nothing.
 var wantChanged = predicate.Funcs{
-	CreateFunc: func(e event.CreateEvent) bool { return staged(e.Object.(*volumesv1alpha1.VolumeAttachmentIntent)) },
+	CreateFunc: func(e event.CreateEvent) bool {
+		i := e.Object.(*volumesv1alpha1.VolumeAttachmentIntent)
+		return staged(i) || unstages(i)
+	},
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*volumesv1alpha1.VolumeAttachmentIntent),
 			e.ObjectNew.(*volumesv1alpha1.VolumeAttachmentIntent)
-		return staged(before) != staged(after) || staged(after) && (before.UID != after.UID ||
-			before.Spec.DesiredState != after.Spec.DesiredState ||
-			before.Status.UniqueVolumeName != after.Status.UniqueVolumeName)
+		return staged(before) != staged(after) || unstages(before) != unstages(after) ||
+			staged(after) && (before.UID != after.UID ||
+				before.Spec.DesiredState != after.Spec.DesiredState ||
+				before.Status.UniqueVolumeName != after.Status.UniqueVolumeName)
 	},
-	DeleteFunc: func(e event.DeleteEvent) bool { return stages(e.Object.(*volumesv1alpha1.VolumeAttachmentIntent)) },
+	DeleteFunc: func(e event.DeleteEvent) bool {
+		i := e.Object.(*volumesv1alpha1.VolumeAttachmentIntent)
+		return stages(i) || unstages(i)
+	},
 }
 
 // entriesChanged lets through that a node state is new, and a change of the entries if any of them names a Secret.

@@ -19,6 +19,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/resolve"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/handshake"
+	"github.com/hawser-io/hawser/internal/status"
 )
 
 // mostEarly is up to how many Secrets of one namespace the agent may read because of volumes that are not attached yet.
@@ -39,7 +40,7 @@ func (c *Controller) wanted(ctx context.Context, node string, nvs *volumesv1alph
 	wanted, early := map[string][]string{}, map[string][]string{}
 	for i := range intents.Items {
 		intent := &intents.Items[i]
-		if !staged(intent) {
+		if !staged(intent) && !unstages(intent) {
 			continue
 		}
 		r, _, err := c.refsOf(ctx, intent, nvs)
@@ -89,6 +90,9 @@ func (r refs) any() bool { return r.stage != nil || r.publish != nil || r.expand
 
 // needed are those that the agent reads for the intent.
 func (r refs) needed(intent *volumesv1alpha1.VolumeAttachmentIntent) []corev1.SecretReference {
+	if unstages(intent) {
+		r.publish, r.expand = nil, nil
+	}
 	if intent.Spec.DesiredState == volumesv1alpha1.DesiredStaged {
 		r.publish = nil
 	}
@@ -111,6 +115,13 @@ func staged(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
 func stages(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
 	return intent.Spec.Publisher != volumesv1alpha1.PublisherKubelet &&
 		intent.Spec.DesiredState != volumesv1alpha1.DesiredAttached
+}
+
+// unstages reports whether the agent has the volume of the intent staged, and is to undo that. If the kubelet begins to
+// use the volume meanwhile, the agent stages it again.
+func unstages(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
+	return !staged(intent) && intent.Spec.Publisher != volumesv1alpha1.PublisherKubelet &&
+		status.AgentConditionsPresent(intent)
 }
 
 func ofEntry(e *volumesv1alpha1.NodeAttachment) refs {
