@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -124,7 +125,8 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	for _, controller := range []interface {
 		Register(ctrl.Manager) error
 	}{
-		&intent.Controller{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Reporter: reporter},
+		&intent.Controller{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Reporter: reporter,
+			Named: flowcontrol.NewBackOff(status.FirstBackoff, status.LongestBackoff)},
 		&intentset.Controller{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: o.Clock,
 			ReleaseTaints: o.ReleaseSetsOnTaints, LabelNodes: o.LabelNodes,

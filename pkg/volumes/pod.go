@@ -56,7 +56,8 @@ type Volume struct {
 // VolumesOfPod returns the volumes of the pod that belong to a claim or an intent, in the order of its spec. Other
 // volumes, such as configMaps, are left out.
 //
-// A directory of intents counts for each intent that its selector selects at present, on the pod's node.
+// A directory of intents counts for each intent that its selector selects at present, on the pod's node, also those of
+// sets. It does not for intents of pods, or those that are not published as a filesystem by Hawser.
 //
 // It reads each claim, intent and PersistentVolume once, and writes nothing. What does not exist yet leaves its fields
 // empty, without an error. The pod may be gated or have no node. The result is what the API has at present: use
@@ -105,7 +106,7 @@ func (c *Client) selected(ctx context.Context, pod *corev1.Pod, in *corev1.Volum
 	var volumes []Volume
 	for i := range list.Items {
 		intent := &list.Items[i]
-		if intent.Spec.NodeName != pod.Spec.NodeName || metav1.GetControllerOf(intent) != nil {
+		if intent.Spec.NodeName != pod.Spec.NodeName || !shown(intent) {
 			continue
 		}
 		v := Volume{Name: in.Name, ReadOnly: ptr.Deref(in.CSI.ReadOnly, false)}
@@ -118,6 +119,20 @@ func (c *Client) selected(ctx context.Context, pod *corev1.Pod, in *corev1.Volum
 		volumes = append(volumes, v)
 	}
 	return volumes, nil
+}
+
+// shown reports whether a directory shows the intent's volume that its selector selects, or may still show it: one that
+// is being deleted stays there until it is released.
+func shown(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
+	if owner := metav1.GetControllerOf(intent); owner != nil && owner.Kind == "Pod" &&
+		owner.APIVersion == corev1.SchemeGroupVersion.String() {
+		return false // made for the claim of a pod
+	}
+	spec := &intent.Spec
+	return spec.Publisher != volumesv1alpha1.PublisherKubelet &&
+		(spec.DesiredState == volumesv1alpha1.DesiredPublished || spec.DesiredState == "") &&
+		intent.Status.VolumeMode != corev1.PersistentVolumeBlock &&
+		(intent.DeletionTimestamp.IsZero() || intent.Status.Path != "")
 }
 
 func (c *Client) volumeOf(ctx context.Context, pod *corev1.Pod, in *corev1.Volume) (Volume, bool, error) {

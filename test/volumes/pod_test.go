@@ -120,6 +120,16 @@ func TestADirectoryOfIntentsCountsForEachIntentThatItSelects(t *testing.T) {
 	create(t, c, labelled(newIntent("disk-2", "two")))
 	create(t, c, newIntent("disk-3", "three"))
 	create(t, c, labelled(ownedBy(podUID, "of-a-pod", "four")))
+	ofSet := labelled(newIntent("disk-3-of-a-set", "three"))
+	ofSet.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(
+		&volumesv1alpha1.VolumeAttachmentIntentSet{ObjectMeta: metav1.ObjectMeta{Name: "disks", UID: "set"}},
+		volumesv1alpha1.GroupVersion.WithKind("VolumeAttachmentIntentSet"))}
+	create(t, c, ofSet)
+	kubelets, staged := labelled(newIntent("of-the-kubelet", "six")), labelled(newIntent("only-staged", "seven"))
+	kubelets.Spec.Publisher, kubelets.Spec.DesiredState = volumesv1alpha1.PublisherKubelet, volumesv1alpha1.DesiredAttached
+	staged.Spec.DesiredState = volumesv1alpha1.DesiredStaged
+	create(t, c, kubelets)
+	create(t, c, staged)
 	elsewhere := labelled(newIntent("disk-5", "five"))
 	elsewhere.Spec.NodeName = "elsewhere"
 	create(t, c, elsewhere)
@@ -134,6 +144,7 @@ func TestADirectoryOfIntentsCountsForEachIntentThatItSelects(t *testing.T) {
 		{Name: "disks", Intent: client.ObjectKeyFromObject(first), Claim: "one", PersistentVolume: "pv-one", Ready: true,
 			Path: "/published/one", Mode: corev1.PersistentVolumeFilesystem, ReadOnly: true},
 		{Name: "disks", Intent: keyOf("disk-2"), Claim: "two", ReadOnly: true},
+		{Name: "disks", Intent: keyOf("disk-3-of-a-set"), Claim: "three", ReadOnly: true},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the volumes of the pod differ (-want +got):\n%s", diff)

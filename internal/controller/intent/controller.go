@@ -17,6 +17,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/client-go/util/flowcontrol"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -41,6 +42,8 @@ type Controller struct {
 	// Reader reads live.
 	Reader   client.Reader
 	Reporter *intentstatus.Reporter
+	// Named has, by the UID of the claim, when nodes may be named to claims again.
+	Named *flowcontrol.Backoff
 }
 
 // Register adds the controller to the manager.
@@ -85,8 +88,9 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	result := resolve.Intent(facts)
-	if err := c.selectNode(ctx, facts, result); err != nil {
+	again, err := c.selectNode(ctx, facts, &result)
+	if err != nil {
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{}, c.report(ctx, intent, result)
+	return reconcile.Result{RequeueAfter: again}, c.report(ctx, intent, result)
 }

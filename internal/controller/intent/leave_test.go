@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
-	"github.com/hawser-io/hawser/internal/controller/cached"
 	"github.com/hawser-io/hawser/internal/controller/controllertest"
 	"github.com/hawser-io/hawser/internal/controller/intentstatus"
 	"github.com/hawser-io/hawser/internal/controller/resolve"
@@ -84,28 +83,5 @@ func TestAnIntentLeavesOnlyAsItWasReadAndWithANodeThatIsKnownToGo(t *testing.T) 
 				t.Errorf("reading the intent if %s: error %v, want that it stays: %t", name, err, c.stays)
 			}
 		})
-	}
-}
-
-func TestANodeThatAnotherConsumerNamedMeanwhileStaysWithTheClaim(t *testing.T) {
-	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "c"}}
-	api := fake.NewClientBuilder().WithScheme(controllertest.Scheme()).WithObjects(claim).Build()
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "ours"}}
-	facts := resolve.Facts{Claim: &corev1.PersistentVolumeClaim{}, Node: node}
-	key := client.ObjectKeyFromObject(claim)
-	now := &corev1.PersistentVolumeClaim{}
-	if err := errors.Join(api.Get(t.Context(), key, facts.Claim), api.Get(t.Context(), key, now)); err != nil {
-		t.Fatal(err)
-	}
-	now.Annotations = map[string]string{cached.SelectedNodeAnnotation: "theirs"}
-	if err := api.Update(t.Context(), now); err != nil {
-		t.Fatal(err)
-	}
-	err := (&Controller{Client: api}).selectNode(t.Context(), facts, resolve.Result{SelectNode: true})
-	if err != nil {
-		t.Errorf("naming a node to a claim that has one by now: error %v, want none: its event is on the way", err)
-	}
-	if err := api.Get(t.Context(), key, now); err != nil || now.Annotations[cached.SelectedNodeAnnotation] != "theirs" {
-		t.Errorf("annotations of claim c: %v, error %v; want the node that was named first", now.Annotations, err)
 	}
 }

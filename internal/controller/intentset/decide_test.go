@@ -233,6 +233,19 @@ func TestASetIsStalledOnlyOnWhatNoRetryMends(t *testing.T) {
 	}
 }
 
+// Each pass creates in another order, so its problems come in another one.
+func TestTheConditionOfASetDoesNotChangeWithTheOrderOfItsProblems(t *testing.T) {
+	a, b := problem{volumesv1alpha1.ReasonNameTaken, "claim a"}, problem{volumesv1alpha1.ReasonNameTaken, "claim b"}
+	refused := problem{volumesv1alpha1.ReasonIntentRefused, "a quota"}
+	for _, problems := range [][]problem{{a, b, refused}, {refused, b, a}, {b, refused, a}} {
+		o := outcome{problems: problems}
+		if c := o.condition(); c.Reason != a.reason || !strings.HasPrefix(c.Message, a.message) || o.stall() == nil {
+			t.Errorf("a set with the problems %v: %s %q, stalled %t; want the first name that is taken, and stalled", problems,
+				c.Reason, c.Message, o.stall() != nil)
+		}
+	}
+}
+
 func TestALongNameIsShortenedAndStaysUnique(t *testing.T) {
 	long := strings.Repeat("n", 250)
 	a, b := IntentName("cache", long+"a"), IntentName("cache", long+"b")

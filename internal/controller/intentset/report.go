@@ -6,8 +6,11 @@ SPDX-License-Identifier: Apache-2.0
 package intentset
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -93,7 +96,8 @@ func (o outcome) condition() metav1.Condition {
 	}
 	switch {
 	case len(o.problems) > 0:
-		return is(metav1.ConditionFalse, o.problems[0].reason, "%s%s", o.problems[0].message, more(len(o.problems)))
+		p := slices.MinFunc(o.problems, inReport)
+		return is(metav1.ConditionFalse, p.reason, "%s%s", p.message, more(len(o.problems)))
 	case o.stalled != nil:
 		return is(metav1.ConditionFalse, volumesv1alpha1.ReasonIntentsFailing, "%s%s", describe(o.stalled),
 			more(int(o.failing)))
@@ -107,6 +111,17 @@ func (o outcome) condition() metav1.Condition {
 		return is(metav1.ConditionTrue, volumesv1alpha1.ReasonReady, "no node is selected")
 	}
 	return is(metav1.ConditionTrue, volumesv1alpha1.ReasonReady, "all %d intents are ready", o.desired)
+}
+
+// inReport orders problems, whose own order is another one in each pass. One that no retry can mend comes first.
+func inReport(a, b problem) int {
+	refused := func(p problem) int {
+		if p.reason == volumesv1alpha1.ReasonIntentRefused {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(refused(a)-refused(b), strings.Compare(a.message, b.message))
 }
 
 // stall is Stalled, or nil.

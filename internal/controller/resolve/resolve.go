@@ -218,6 +218,10 @@ func checkClaimPhase(f Facts) *Result {
 		)
 	case f.Claim.Status.Phase == corev1.ClaimBound && f.Claim.Spec.VolumeName != "":
 		return nil
+	case waitsForFirstConsumer(f) && f.Claim.Annotations[storagehelpers.AnnSelectedNode] == "" && !provisions(f.Class):
+		return failed(volumesv1alpha1.ReasonNoProvisioner, "claim %s waits for its first consumer, and its StorageClass %s "+
+			"has no provisioner. Only the scheduler can choose one of several volumes: let a pod use the claim itself once, or "+
+			"set spec.volumeName of the claim", claimName(f), f.Class.Name)
 	case waitsForFirstConsumer(f):
 		r := failed(volumesv1alpha1.ReasonWaitForFirstConsumer,
 			"claim %s waited for its first consumer; node %s was named to it and its volume is awaited", claimName(f),
@@ -231,6 +235,12 @@ func checkClaimPhase(f Facts) *Result {
 func waitsForFirstConsumer(f Facts) bool {
 	return !ofPod(f) && f.Claim.Spec.VolumeName == "" && f.Class != nil && f.Class.VolumeBindingMode != nil &&
 		*f.Class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+}
+
+// provisions reports whether volumes of the class are made. To name a node to a claim of another class keeps the
+// scheduler from binding one of the volumes that exist.
+func provisions(class *storagev1.StorageClass) bool {
+	return class.Provisioner != "" && class.Provisioner != storagehelpers.NotSupportedProvisioner
 }
 
 func checkVolume(f Facts) *Result {
