@@ -68,12 +68,15 @@ func (p process) mapsDevice(d Device, table *Table, files map[string]bool) ([]Ho
 		if files[m.file] {
 			continue
 		}
-		stat, err := p.stat(m.link())
+		stat, err := p.stat(m.link)
 		if errors.Is(err, fs.ErrPermission) {
 			return nil, err
 		}
 		if err != nil {
-			continue // unmapped meanwhile
+			if err := p.unmapped(m, err); err != nil {
+				return nil, err
+			}
+			continue
 		}
 		if stat.Mode&unix.S_IFMT == unix.S_IFBLK && stat.Rdev_major == d.Major && stat.Rdev_minor == d.Minor {
 			return []Holder{p.holder("has it mapped as "+m.path, true)}, nil
@@ -189,8 +192,14 @@ func (p process) mapsMounts(mounts []Entry, on func(id int) bool) ([]Holder, err
 		return nil, err
 	}
 	for _, m := range mapped {
-		if id, err := p.mountOf(m.link()); err == nil && on(id) {
+		id, err := p.mountOf(m.link)
+		if err == nil && on(id) {
 			return []Holder{p.holder("has "+m.path+" mapped", false)}, nil
+		}
+		if err != nil {
+			if err := p.unmapped(m, err); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return nil, nil
@@ -202,35 +211,6 @@ func (p process) stat(link string) (unix.Statx_t, error) {
 	err := unix.Statx(unix.AT_FDCWD, filepath.Join(p.dir, link), unix.AT_STATX_DONT_SYNC|unix.AT_NO_AUTOMOUNT,
 		unix.STATX_TYPE|unix.STATX_INO|unix.STATX_MNT_ID, &stat)
 	return stat, err
-}
-
-// mapping is a part of a process's memory that has the content of a file.
-type mapping struct {
-	// file is the number of the file's device and of its inode.
-	addresses, file, path string
-}
-
-// link leads to the file, from the directory of a thread.
-func (m mapping) link() string { return filepath.Join("..", "..", "map_files", m.addresses) }
-
-// mapped are the mappings of files of filesystems with these device numbers.
-func (p process) mapped(of func(major, minor int) bool) ([]mapping, error) {
-	data, err := os.ReadFile(filepath.Join(p.dir, "maps"))
-	if err != nil {
-		return nil, err
-	}
-	var found []mapping
-	for line := range strings.Lines(string(data)) {
-		fields := strings.Fields(line) // address, permissions, offset, device, inode, path
-		if len(fields) < 6 {
-			continue
-		}
-		var major, minor int
-		if n, err := fmt.Sscanf(fields[3], "%x:%x", &major, &minor); n == 2 && err == nil && of(major, minor) {
-			found = append(found, mapping{addresses: fields[0], file: fields[3] + " " + fields[4], path: fields[5]})
-		}
-	}
-	return found, nil
 }
 
 // descriptor is what fdinfo contains about a file descriptor.

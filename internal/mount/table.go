@@ -310,9 +310,10 @@ func (t *Table) covered(e Entry) bool {
 	return false
 }
 
-// hidden reports whether a mount over one of the directories above e, in e's parent or further up, hides e.
+// hidden reports whether a mount over one of the directories above e, in e's parent or further up, hides e. It also
+// does if the parents have no end: in a table with a part of an earlier one, an ID may have another mount by now.
 func (t *Table) hidden(e Entry) bool {
-	for {
+	for range len(t.entries) + 1 {
 		parent, ok := t.parent(e)
 		if !ok {
 			return false
@@ -327,6 +328,7 @@ func (t *Table) hidden(e Entry) bool {
 		}
 		e = parent
 	}
+	return true
 }
 
 // SELinux reports whether the node has SELinux.

@@ -7,9 +7,12 @@ package mount
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -71,4 +74,66 @@ func (p process) mountOf(link string) (id int, err error) {
 	}
 	d, err := process{dir: "/proc/self"}.describe(strconv.Itoa(fd))
 	return d.mount, errors.Join(err, unix.Close(fd))
+}
+
+// mapping is a part of a process's memory that has the content of a file.
+type mapping struct {
+	// link leads to the file, from the directory of the thread that has it mapped. The process's first one may have
+	// ended, and then shows no mapping.
+	link string
+	// file is the number of the file's device and of its inode, and its path: of btrfs, subvolumes share the number.
+	file, path string
+}
+
+// linkOf is the link to what a thread has mapped at these addresses. They are padded with zeros in its maps, but not in
+// map_files.
+func (p process) linkOf(addresses string) (string, error) {
+	begin, end, _ := strings.Cut(addresses, "-")
+	from, err := strconv.ParseUint(begin, 16, 64)
+	if err != nil {
+		return "", err
+	}
+	to, err := strconv.ParseUint(end, 16, 64)
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join("..", "..", "..", strconv.Itoa(p.thread), "map_files", fmt.Sprintf("%x-%x", from, to)), nil
+}
+
+// mapped are the mappings of files of filesystems with these device numbers.
+func (p process) mapped(of func(major, minor int) bool) ([]mapping, error) {
+	data, err := os.ReadFile(filepath.Join(p.dir, "maps"))
+	if err != nil {
+		return nil, err
+	}
+	var found []mapping
+	for line := range strings.Lines(string(data)) {
+		fields := strings.Fields(line) // address, permissions, offset, device, inode, path
+		if len(fields) < 6 || fields[4] == "0" {
+			continue // of no file
+		}
+		var major, minor int
+		if _, err := fmt.Sscanf(fields[3], "%x:%x", &major, &minor); err != nil {
+			return nil, fmt.Errorf("reading the mappings of process %d: %w", p.pid, err)
+		}
+		if !of(major, minor) {
+			continue
+		}
+		link, err := p.linkOf(fields[0])
+		if err != nil {
+			return nil, fmt.Errorf("reading the mappings of process %d: %w", p.pid, err)
+		}
+		found = append(found, mapping{link: link, file: strings.Join(fields[3:], " "), path: fields[5]})
+	}
+	return found, nil
+}
+
+// unmapped returns nil if the process has given the mapping up meanwhile, which is why it cannot be examined. Otherwise
+// it returns the error.
+func (p process) unmapped(m mapping, failed error) error {
+	now, err := p.mapped(func(int, int) bool { return true })
+	if err != nil || !slices.Contains(now, m) {
+		return err
+	}
+	return fmt.Errorf("examining what process %d has mapped as %s: %w", p.pid, m.path, failed)
 }

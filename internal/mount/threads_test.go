@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -25,6 +26,8 @@ const (
 	deviceOfThread = "HAWSER_TEST_DEVICE_OF_THREAD"
 	// deviceToMap is the device that a test program maps and closes.
 	deviceToMap = "HAWSER_TEST_DEVICE_TO_MAP"
+	// addressToMap is where it does, in hexadecimal digits. By default the kernel chooses.
+	addressToMap = "HAWSER_TEST_ADDRESS_TO_MAP"
 )
 
 func init() {
@@ -34,14 +37,16 @@ func init() {
 }
 
 func TestMain(m *testing.M) {
+	if path := os.Getenv(deviceToMap); path != "" {
+		if err := mapAndClose(path, os.Getenv(addressToMap)); err != nil || os.Getenv(firstThreadEnds) == "" {
+			hold(err)
+		}
+	}
 	if os.Getenv(firstThreadEnds) != "" {
 		endFirstThread()
 	}
 	if path := os.Getenv(deviceOfThread); path != "" {
 		hold(openInThread(path))
-	}
-	if path := os.Getenv(deviceToMap); path != "" {
-		hold(mapAndClose(path))
 	}
 	os.Exit(m.Run())
 }
@@ -73,28 +78,41 @@ func openInThread(path string) error {
 }
 
 // mapAndClose maps the device for writing, and closes its descriptor.
-func mapAndClose(path string) error {
+func mapAndClose(path, at string) error {
+	address, flags := uint64(0), unix.MAP_SHARED
+	if at != "" {
+		var err error
+		if address, err = strconv.ParseUint(at, 16, 64); err != nil {
+			return err
+		}
+		flags |= unix.MAP_FIXED_NOREPLACE
+	}
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
-	if _, err := unix.Mmap(fd, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
-		return err
+	if _, _, errno := unix.Syscall6(unix.SYS_MMAP, uintptr(address), uintptr(os.Getpagesize()),
+		unix.PROT_READ|unix.PROT_WRITE, uintptr(flags), uintptr(fd), 0); errno != 0 {
+		return errno
 	}
 	return unix.Close(fd)
 }
 
 func TestARawDeviceIsInUse(t *testing.T) {
 	needsRoot(t)
-	for name, variable := range map[string]string{
-		"by a thread with descriptors of its own":        deviceOfThread,
-		"by a mapping of which the descriptor is closed": deviceToMap,
+	maps := "export " + deviceToMap + "=%s; "
+	for name, script := range map[string]string{
+		"by a thread with descriptors of its own":        "export " + deviceOfThread + "=%s; exec " + os.Args[0],
+		"by a mapping of which the descriptor is closed": maps + "exec " + os.Args[0],
+		// The address is shorter in map_files than in maps.
+		"by a mapping at a low address":                          maps + addressToMap + "=ffff000 exec " + os.Args[0],
+		"by a mapping of a process whose first thread has ended": maps + "true" + withoutFirstThread(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, dir := New(Options{}), workspace(t)
 			path := loopDevice(t, dir, 1<<20)
 			device := deviceAt(t, path)
-			p := holder.Start(t, "export "+variable+"="+path+"; exec "+os.Args[0], nil)
+			p := holder.Start(t, fmt.Sprintf(script, path), nil)
 			h := held(m.CheckFree(t.Context(), device, true))
 			if h == nil || len(h.Writers()) != 1 || h.Holders[0].PID != p.PID {
 				t.Errorf("holders of device %s: %v, want process %d alone, for writing", path, h, p.PID)
