@@ -111,12 +111,12 @@ func (p directories) recordOf(r request) record.PodBind {
 
 // checkPod refuses a directory where the pod cannot use one. Containers that do not see later changes get an event.
 func (p directories) checkPod(ctx context.Context, r request) error {
-	pod, err := p.Intents.Pod(ctx, r.pod)
+	pod, err := p.livePod(ctx, r.pod)
 	switch {
-	case apierrors.IsNotFound(err) || err == nil && !isPod(pod, r.pod):
-		return status.Errorf(codes.NotFound, "pod %s with UID %s does not exist in the API", r.pod, r.pod.UID)
 	case err != nil:
 		return status.Errorf(codes.Unavailable, "how pod %s mounts the volume is not known: %v", r.pod, err)
+	case pod == nil:
+		return status.Errorf(codes.NotFound, "pod %s with UID %s does not exist in the API", r.pod, r.pod.UID)
 	}
 	volume := filepath.Base(filepath.Dir(r.target))
 	problem, deaf := examine(pod, volume, r.readOnly)
@@ -136,6 +136,18 @@ func (p directories) checkPod(ctx context.Context, r request) error {
 			*pod.Spec.RuntimeClassName, volume))
 	}
 	return nil
+}
+
+// livePod reads the pod from the API server. It is nil where the pod is gone, also if another one has its name. That
+// counts for directories only: a pod that has one was in the API, and the kubelet starts no static pod with one.
+func (p *Plugin) livePod(ctx context.Context, of record.PodReference) (*corev1.Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, longestRead)
+	defer cancel()
+	pod, err := p.Intents.Pod(ctx, of)
+	if apierrors.IsNotFound(err) || err == nil && !isPod(pod, of) {
+		return nil, nil
+	}
+	return pod, err
 }
 
 // event sends an event about the pod. client-go counts events of one reason as repetitions if they are related to the

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/go-logr/logr/funcr"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	corev1 "k8s.io/api/core/v1"
@@ -297,6 +298,117 @@ func TestAVolumeIsTakenAwayOnlyWhereTheKernelsAnswerCounts(t *testing.T) {
 				t.Errorf("clearing where %s: error %v, want %q and no wait", name, err, c.fails)
 			}
 		})
+	}
+}
+
+// publishing is a node with a publication, which shows what is bound at places.
+type publishing struct {
+	noMounts
+	bound *[]mount.Entry
+}
+
+// publishingAt is a node with one publication, mounted with that minor number.
+func publishingAt(minor int) publishing {
+	return publishing{bound: &[]mount.Entry{{ID: 1, Path: "/published", Root: "/", Major: 7, Minor: minor}}}
+}
+
+func (p publishing) Table() (*mount.Table, error) { return mount.NewTable(slices.Clone(*p.bound)), nil }
+
+func (publishing) OpenMount(context.Context, string) (*os.File, error) { return os.Open(os.DevNull) }
+
+func (publishing) MakePlace(context.Context, string, string) error { return nil }
+
+func (p publishing) BindAlone(_ context.Context, _ *os.File, target string, _ bool) error {
+	e := (*p.bound)[0]
+	e.ID, e.Path = len(*p.bound)+1, target
+	*p.bound = append(*p.bound, e)
+	return nil
+}
+
+// directoryOf records the directory of a pod of the namespace shop. It is for the intents with the label app=db.
+func (n node) directoryOf(t *testing.T, pod string, uid types.UID) record.PodBind {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Join(n.Paths.Root, "binds"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	target := "/pods/" + string(uid) + "/disks/mount"
+	b := record.PodBind{Target: target, Directory: target, Selector: "app=db",
+		Pod: record.PodReference{Namespace: "shop", Name: pod, UID: uid}}
+	if err := n.Pods.Add(b, false); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// selected is a node with an intent that the directories select, and that is published with source 7:1.
+func selected(t *testing.T, pod *corev1.Pod, unreadable error) (node, publishing) {
+	t.Helper()
+	n := newNode(t, intents{pod: pod, unreadable: unreadable,
+		cached: intentWith(func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Labels = map[string]string{"app": "db"} }),
+		published: &Publication{VolumeName: "vol", AttachmentUID: "attachment", Path: "/published", Source: "7:1/",
+			SinglePod: true}})
+	mounts := publishingAt(1)
+	n.Mounts = mounts
+	return n, mounts
+}
+
+func podWith(uid types.UID) *corev1.Pod { return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}} }
+
+func TestADirectoryShowsNothingNewToAPodThatIsGone(t *testing.T) {
+	down := errors.New("down")
+	for name, c := range map[string]struct {
+		pod        *corev1.Pod
+		unreadable error
+		shown      bool
+	}{
+		"the pod exists":                 {pod: podWith("uid-1"), shown: true},
+		"the pod is gone":                {},
+		"another pod has its name":       {pod: podWith("uid-2")},
+		"the API server does not answer": {unreadable: down},
+	} {
+		for before, recorded := range map[string]bool{"nothing was shown": false, "its mount was lost": true} {
+			t.Run(name+" and "+before, func(t *testing.T) {
+				n, mounts := selected(t, c.pod, c.unreadable)
+				var logged []string
+				n.Log = funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})
+				place := Place{Directory: n.directoryOf(t, "web", "uid-1").Target, Intent: "data"}
+				if recorded {
+					if err := n.Pods.Add(record.PodBind{Target: place.target(), Directory: place.Directory, VolumeName: "vol",
+						AttachmentUID: "attachment", Source: "7:1/", Pod: record.PodReference{UID: "uid-1"}}, false); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for range 2 { // each change of the intent has it reconciled
+					if _, err := n.ReconcilePlace(t.Context(), place); !errors.Is(err, c.unreadable) {
+						t.Errorf("reconcile where %s: error %v, want %v", name, err, c.unreadable)
+					}
+				}
+				if shown := len(*mounts.bound) > 1; shown != c.shown {
+					t.Errorf("mounts where %s: %+v, want the volume in the directory: %t", name, *mounts.bound, c.shown)
+				}
+				if _, found := n.Pods.Get(place.target()); found != (c.shown || recorded) {
+					t.Errorf("record of a bind where %s: %t, want one only if it is shown or was", name, found)
+				}
+				because := slices.DeleteFunc(logged, func(line string) bool { return !strings.Contains(line, "is gone") })
+				if gone := !c.shown && c.unreadable == nil; (len(because) == 1) != gone || len(n.events.Events) > 0 {
+					t.Errorf("where %s: logged %q and %d events, want one line if the pod is gone, and no event", name, logged,
+						len(n.events.Events))
+				}
+			})
+		}
+	}
+}
+
+func TestAVolumeForASinglePodGoesToThePodThatExists(t *testing.T) {
+	n, _ := selected(t, podWith("uid-2"), nil)
+	gone, there := n.directoryOf(t, "web", "uid-1"), n.directoryOf(t, "web", "uid-2")
+	for _, directory := range []record.PodBind{gone, there} {
+		if _, err := n.ReconcilePlace(t.Context(), Place{Directory: directory.Target, Intent: "data"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found := n.Pods.OfVolume("vol"); len(found) != 1 || found[0].Directory != there.Target {
+		t.Errorf("binds of the volume: %+v, want one, in the directory of the pod that exists", found)
 	}
 }
 

@@ -210,11 +210,22 @@ func (p *Plugin) factsOf(ctx context.Context, directory record.PodBind, place Pl
 	return f, nil
 }
 
-// show binds the publication at the place. One that has gone meanwhile comes back as another change.
+// show binds the publication at the place, unless the pod is gone. A publication that goes meanwhile comes back as
+// another change.
+//
+// A pod that was deleted with force may run on, and its namespace may be that of another tenant by now. So the pod is
+// read after the intent was found: while it exists, no later namespace of that name can have an intent.
 func (p *Plugin) show(ctx context.Context, directory record.PodBind, place Place, f placeFacts) error {
 	r := request{pod: directory.Pod, target: place.target(), directory: directory.Target, readOnly: directory.ReadOnly,
 		intent: types.NamespacedName{Namespace: f.intent.Namespace, Name: f.intent.Name}}
-	var err error
+	pod, err := p.livePod(ctx, r.pod)
+	switch {
+	case err != nil: // no event: it would be about the API server, not about the volume
+		return fmt.Errorf("whether pod %s still exists is not known: %w", r.pod, err)
+	case pod == nil:
+		p.noteGone(r)
+		return nil
+	}
 	if f.bind != nil { // a mount that has gone comes back under the record that it has
 		err = p.mount(ctx, *f.bind, f.published.Path)
 	} else {
@@ -232,6 +243,14 @@ func (p *Plugin) show(ctx context.Context, directory record.PodBind, place Place
 	}
 	p.noteNotShown(r, f.intent, status.Convert(err).Message())
 	return err
+}
+
+// noteGone logs once that a pod gets nothing new. An event would be one of a pod that others may not know.
+func (p *Plugin) noteGone(r request) {
+	if p.holds.news(r.target, "the pod is gone from the API") {
+		p.Log.Info("a volume is not shown in a directory whose pod is gone from the API", "pod", r.pod, "uid", r.pod.UID,
+			"intent", r.intent)
+	}
 }
 
 // noteNotShown reports, once for each cause, that a volume does not appear.

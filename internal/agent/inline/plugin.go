@@ -134,6 +134,9 @@ const (
 	longestUnseen = 30 * time.Second
 	// longestFirst is how long the start of a pod waits until its directory shows what is published.
 	longestFirst = 3 * time.Second
+	// longestRead is how long a directory waits for the API server to answer about its pod. The end of the pod waits
+	// too meanwhile, and it must not need an API server.
+	longestRead = 10 * time.Second
 	// reportWaitAfter is after how long an event on the pod names what its volume waits for. The kubelet reports
 	// nothing before the call ends.
 	reportWaitAfter = 10 * time.Second

@@ -45,7 +45,7 @@ func (noMounts) Unmount(context.Context, string) error { return nil }
 
 func (noMounts) RemoveMountPoint(context.Context, string) error { return nil }
 
-// intents of a node of which nothing is published.
+// intents of a node.
 type intents struct {
 	cached, live *volumesv1alpha1.VolumeAttachmentIntent
 	pod          *corev1.Pod
@@ -53,6 +53,8 @@ type intents struct {
 	unreadable error
 	// deviceless: no volume has a device of its own.
 	deviceless bool
+	// published for the intent; nil while nothing is.
+	published *Publication
 }
 
 func (i intents) Cached(context.Context, types.NamespacedName) (*volumesv1alpha1.VolumeAttachmentIntent, error) {
@@ -66,8 +68,8 @@ func (i intents) Live(_ context.Context, key types.NamespacedName) (*volumesv1al
 	return i.live, nil
 }
 
-func (intents) Published(*volumesv1alpha1.VolumeAttachmentIntent) (*Publication, error) {
-	return nil, nil
+func (i intents) Published(*volumesv1alpha1.VolumeAttachmentIntent) (*Publication, error) {
+	return i.published, nil
 }
 
 func (intents) InNamespace(context.Context, string) ([]*volumesv1alpha1.VolumeAttachmentIntent, error) {

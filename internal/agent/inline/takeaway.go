@@ -13,7 +13,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/failure"
@@ -66,12 +65,12 @@ func (p directories) checkKernelAnswers(ctx context.Context, b record.PodBind) e
 	case of.Name == "":
 		return untilEnd(of, nil, "the agent has lost the record of its directory")
 	}
-	pod, err := p.Intents.Pod(ctx, of)
+	pod, err := p.livePod(ctx, of)
 	switch {
-	case apierrors.IsNotFound(err) || err == nil && !isPod(pod, of):
-		return untilEnd(of, nil, "it is gone from the API, and the kubelet has yet to unmount its volumes")
 	case err != nil:
 		return fmt.Errorf("how pod %s mounts the volume is not known: %w", of, err)
+	case pod == nil:
+		return untilEnd(of, nil, "it is gone from the API, and the kubelet has yet to unmount its volumes")
 	}
 	if because := unreached(pod, filepath.Base(filepath.Dir(b.Directory))); because != "" {
 		return untilEnd(of, pod, because)
