@@ -41,6 +41,7 @@ func TestPodsHaveDirectoriesOfIntents(t *testing.T) {
 		"a container that is added later keeps the volumes":                             testDirectoryDebugged,
 		"a volume without a device of its own stays until the pod ends":                 testDirectoryDeviceless,
 		"a mount that a stranger has removed from a directory comes back":               testDirectoryShownAgain,
+		"a volume that comes back under another device number is shown again":           testDirectoryRenumbered,
 		"a volume that a directory shows is one of a pod, also for its figures":         testDirectoryFigures,
 		"the record of a part of a volume has the whole volume":                         testDirectoryPart,
 		"a volume that hangs keeps neither pod nor other volumes":                       testDirectoryHangs,
@@ -259,6 +260,35 @@ func testDirectoryShownAgain(t *testing.T, c *cluster) {
 	p.opened(a)
 	p.holds(shows{i: v})
 	p.ended(a)
+}
+
+func testDirectoryRenumbered(t *testing.T, c *cluster) {
+	n := c.node(t)
+	n.kernel.noDevices = true
+	a, v := n.start(), testVolume{handle: "vol"}
+	n.attach(v, "uid-1")
+	i := n.want(v, "data", labelled("db"))
+	n.ready(i)
+	p := n.directory("web", "app=db", nil)
+	p.opened(a)
+	p.holds(shows{i: v})
+	a.stop()
+	n.kernel.renumber()
+	for _, path := range slices.Backward(n.kernel.mounted()) {
+		if path != p.target() {
+			n.kernel.umount(path)
+		}
+	}
+	a = n.start()
+	minor := n.kernel.filesystemOf(v.handle, "", "").Minor
+	n.eventually("the volume in the directory with its later number", func() bool {
+		e, ok := n.kernel.at(p.place(i))
+		return ok && e.Minor == minor
+	})
+	n.release(i)
+	p.endedBeside(a)
+	n.gone(v)
+	n.nothingLeft()
 }
 
 func testDirectoryReadOnly(t *testing.T, c *cluster) {

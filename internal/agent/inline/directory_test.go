@@ -412,6 +412,28 @@ func TestAVolumeForASinglePodGoesToThePodThatExists(t *testing.T) {
 	}
 }
 
+func TestAVolumeThatComesBackUnderAnotherNumberIsShownAgain(t *testing.T) {
+	n, mounts := selected(t, podWith("uid-1"), nil)
+	place := Place{Directory: n.directoryOf(t, "web", "uid-1").Target, Intent: "data"}
+	lost := record.PodBind{Target: place.target(), Directory: place.Directory, VolumeName: "vol",
+		AttachmentUID: "attachment", Source: "0:57/part", Whole: "0:57/", ReadOnly: true,
+		Pod: record.PodReference{Namespace: "shop", Name: "web", UID: "uid-1"}}
+	if err := n.Pods.Add(lost, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.ReconcilePlace(t.Context(), place); err != nil {
+		t.Fatal(err)
+	}
+	if e, mounted := mount.NewTable(*mounts.bound).At(place.target()); !mounted || record.SourceOf(e) != "7:1/" {
+		t.Errorf("at the place of a volume that is 7:1 now and was 0:57: %+v, want the volume", e)
+	}
+	want := lost
+	want.Source, want.Whole = "7:1/", ""
+	if b, _ := n.Pods.Get(place.target()); b != want {
+		t.Errorf("record of the bind %+v, want %+v", b, want)
+	}
+}
+
 // late is a node on which something is mounted at the path from the second look on, and cannot be unmounted.
 type late struct {
 	noMounts

@@ -226,8 +226,8 @@ func (p *Plugin) show(ctx context.Context, directory record.PodBind, place Place
 		p.noteGone(r)
 		return nil
 	}
-	if f.bind != nil { // a mount that has gone comes back under the record that it has
-		err = p.mount(ctx, *f.bind, f.published.Path)
+	if f.bind != nil {
+		err = p.mountAgain(ctx, *f.bind, *f.published)
 	} else {
 		err = p.bind(ctx, r, found{intent: f.intent, Publication: *f.published})
 	}
@@ -243,6 +243,18 @@ func (p *Plugin) show(ctx context.Context, directory record.PodBind, place Place
 	}
 	p.noteNotShown(r, f.intent, status.Convert(err).Message())
 	return err
+}
+
+// mountAgain brings back a mount that has gone, under the record that it has. A volume that was staged again may have
+// another device number. Then the record has it before the bind, as it does before a first one.
+func (p *Plugin) mountAgain(ctx context.Context, b record.PodBind, f Publication) error {
+	if b.Source != f.Source || b.Whole != f.Whole {
+		b.Source, b.Whole = f.Source, f.Whole
+		if err := p.addBind(b, f.SinglePod); err != nil {
+			return err
+		}
+	}
+	return p.mount(ctx, b, f.Path)
 }
 
 // noteGone logs once that a pod gets nothing new. An event would be one of a pod that others may not know.

@@ -119,15 +119,9 @@ func (p *Plugin) bind(ctx context.Context, r request, f found) error {
 		Whole: f.Whole, ReadOnly: r.readOnly, BootID: p.BootID, Directory: r.directory,
 		Intent: volumesv1alpha1.IntentReference{Namespace: f.intent.Namespace, Name: f.intent.Name, UID: f.intent.UID},
 	}
-	p.Step("before pod record")
-	err := p.Pods.Add(b, f.SinglePod)
-	if errors.Is(err, record.ErrUnpublishing) || errors.Is(err, record.ErrOtherPod) {
-		return fmt.Errorf("%w: %w", errGone, err)
+	if err := p.addBind(b, f.SinglePod); err != nil {
+		return err
 	}
-	if err != nil {
-		return internal(err)
-	}
-	p.Step("after pod record")
 	if err := p.mount(ctx, b, f.Path); err != nil {
 		// The caller may have given up, and what was done has to be undone all the same.
 		if left := p.undoBind(context.WithoutCancel(ctx), b); left != nil {
@@ -142,6 +136,20 @@ func (p *Plugin) bind(ctx context.Context, r request, f found) error {
 		p.event(r.pod, operation.IntentObject(b.Intent), operation.EventVolumeUnhealthy,
 			operation.UnhealthyNote(f.Unhealthy))
 	}
+	return nil
+}
+
+// addBind records a bind that is to be made. It fails with errGone if the publication is not free any more.
+func (p *Plugin) addBind(b record.PodBind, single bool) error {
+	p.Step("before pod record")
+	err := p.Pods.Add(b, single)
+	if errors.Is(err, record.ErrUnpublishing) || errors.Is(err, record.ErrOtherPod) {
+		return fmt.Errorf("%w: %w", errGone, err)
+	}
+	if err != nil {
+		return internal(err)
+	}
+	p.Step("after pod record")
 	return nil
 }
 
