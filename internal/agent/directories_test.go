@@ -41,6 +41,7 @@ func TestPodsHaveDirectoriesOfIntents(t *testing.T) {
 		"a container that is added later keeps the volumes":                             testDirectoryDebugged,
 		"a volume without a device of its own stays until the pod ends":                 testDirectoryDeviceless,
 		"a mount that a stranger has removed from a directory comes back":               testDirectoryShownAgain,
+		"a directory whose mount goes on after its call is the pod's then":              testDirectoryLate,
 		"a volume that comes back under another device number is shown again":           testDirectoryRenumbered,
 		"a volume that a directory shows is one of a pod, also for its figures":         testDirectoryFigures,
 		"the record of a part of a volume has the whole volume":                         testDirectoryPart,

@@ -152,6 +152,12 @@ func (m *heldMounts) BindFile(
 	})
 }
 
+func (m *heldMounts) MakeDirectory(ctx context.Context, path, label string) error {
+	return m.run(ctx, "directory", path, func(ctx context.Context) error {
+		return m.Mounts.MakeDirectory(ctx, path, label)
+	})
+}
+
 func (m *heldMounts) Unmount(ctx context.Context, path string) error {
 	return m.run(ctx, "unmount", path, func(ctx context.Context) error { return m.Mounts.Unmount(ctx, path) })
 }

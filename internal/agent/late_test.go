@@ -10,6 +10,9 @@ import (
 	"errors"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/operation"
 	"github.com/hawser-io/hawser/internal/agent/plan"
@@ -159,4 +162,66 @@ func testSlowBind(t *testing.T, c *cluster) {
 	n.ready(n.want(fine, "fine"))
 	bind.release()
 	n.ready(i)
+}
+
+// slowly starts an agent of the node whose calls into the kernel can be held.
+func (n *node) slowly() (*heldMounts, *running) {
+	n.t.Helper()
+	kernel := newHeldMounts(n.kernel)
+	n.drive = func(o *Options) { o.Mounts = kernel }
+	return kernel, n.start()
+}
+
+// givesUp has the kubelet publish, and give up once the agent's call into the kernel is held, which then goes on. Until
+// it has ended, the record stays, and the pod cannot end.
+func (p testPod) givesUp(a *running, h *hold) {
+	p.t.Helper()
+	ctx, cancel := context.WithCancel(p.t.Context())
+	defer cancel()
+	answer := make(chan error, 1)
+	go func() {
+		_, err := a.plugin.NodePublishVolume(ctx, p.request())
+		answer <- err
+	}()
+	select {
+	case <-h.entered:
+	case err := <-answer:
+		p.t.Fatalf("publishing to pod %s ended before its call was held, with %v, want it to wait", p.name, err)
+	}
+	cancel()
+	if err := p.answer(answer); status.Code(err) != codes.Aborted {
+		p.t.Errorf("publishing to pod %s, whose call still runs: %v, want Aborted", p.name, err)
+	}
+	if err := p.answer(p.unpublish(a)); err == nil {
+		p.t.Errorf("unpublishing pod %s beside a call that still runs: no error, want one", p.name)
+	}
+	if records := p.podRecords(); len(records) != 1 {
+		p.t.Errorf("records of pods %v while the call still runs, want one", records)
+	}
+	h.release()
+	<-h.ended
+}
+
+func testPodLateBind(t *testing.T, c *cluster) {
+	n, v := c.node(t), testVolume{handle: "vol"}
+	kernel, a := n.slowly()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	n.ready(i)
+	p := n.pod("web", i)
+	p.givesUp(a, kernel.hold("bind", p.target()))
+	p.mounted(a, v)
+	p.ended(a)
+	n.release(i)
+	n.gone(v)
+	n.nothingLeft()
+}
+
+func testDirectoryLate(t *testing.T, c *cluster) {
+	n := c.node(t)
+	kernel, a := n.slowly()
+	p := n.directory("web", "app=db", nil)
+	p.givesUp(a, kernel.hold("directory", p.target()))
+	p.opened(a)
+	p.ended(a)
 }

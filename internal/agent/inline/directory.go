@@ -261,14 +261,8 @@ func (p directories) endPlace(ctx context.Context, b record.PodBind) error {
 		return err
 	}
 	defer unlock()
-	table, err := p.Mounts.Table()
-	if err != nil {
+	if err := p.unmountAll(ctx, b.Target); err != nil {
 		return err
-	}
-	for range table.All(b.Target) {
-		if err := p.Mounts.Unmount(ctx, b.Target); err != nil && !errors.Is(err, mount.ErrStillMounted) {
-			return err
-		}
 	}
 	return p.forget(b)
 }

@@ -471,6 +471,43 @@ func TestThePlaceOfAnEndingPodThatStaysMountedKeepsItsRecord(t *testing.T) {
 	}
 }
 
+// pending is a node on which a call at every path goes on, so that nothing is mounted there yet.
+type pending struct{ noMounts }
+
+func (pending) Unmount(context.Context, string) error { return &mount.PendingError{} }
+
+func TestARecordStaysWhileAnEarlierCallMayMakeItsMount(t *testing.T) {
+	pod := record.PodReference{UID: "uid-1"}
+	for name, b := range map[string]record.PodBind{
+		"a volume of a pod": {Target: "/pods/volume", VolumeName: "vol", Source: "7:1/", Pod: pod},
+		"a directory":       {Target: "/pods/directory", Directory: "/pods/directory", Selector: "app=db", Pod: pod},
+		"a volume in a directory": {Target: "/pods/directory/db", Directory: "/pods/directory", VolumeName: "vol",
+			Source: "7:1/", Pod: pod},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, intents{})
+			if err := os.MkdirAll(filepath.Join(n.Paths.Root, "binds"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := n.Pods.Add(b, false); err != nil {
+				t.Fatal(err)
+			}
+			n.Mounts, n.Released = pending{}, func(volume string) { t.Errorf("volume %s is released", volume) }
+			target := b.Target
+			end := n.unpublish
+			if b.HasPlace() {
+				target, end = b.Directory, directories{n.Plugin}.end
+			}
+			err := end(t.Context(), target)
+			var goesOn *mount.PendingError
+			if _, recorded := n.Pods.Get(b.Target); !errors.As(err, &goesOn) || !recorded {
+				t.Errorf("end of %s beside a call that goes on: error %v, recorded %t; want its error and the record", name, err,
+					recorded)
+			}
+		})
+	}
+}
+
 func TestWithADirectoryItIsForgottenWhatWasNotShownInIt(t *testing.T) {
 	n, dir := newNode(t, intents{}), filepath.Join(t.TempDir(), "directory")
 	for _, place := range []string{dir, dir + "/db", dir + "-2/db"} {

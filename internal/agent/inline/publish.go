@@ -269,12 +269,18 @@ func (p *Plugin) unmount(ctx context.Context, target string, own bool) error {
 	if !own && known && b.BootID == p.BootID && record.PresenceOfPart(table, target, b.Source) == record.Foreign {
 		return errors.New("another mount covers the pod's volume; it stays until an administrator removes it")
 	}
-	for range table.All(target) {
-		if err := p.Mounts.Unmount(ctx, target); err != nil && !errors.Is(err, mount.ErrStillMounted) {
+	return p.unmountAll(ctx, target)
+}
+
+// unmountAll removes every mount at exactly the path. It asks for an unmount also where the mount table shows none: the
+// bind of a call that has ended may go on and have its effect yet. While it does, the unmount fails, and the record of
+// the bind stays.
+func (p *Plugin) unmountAll(ctx context.Context, path string) error {
+	for {
+		if err := p.Mounts.Unmount(ctx, path); !errors.Is(err, mount.ErrStillMounted) {
 			return err
 		}
 	}
-	return nil
 }
 
 func internal(err error) error { return status.Error(codes.Internal, err.Error()) }
