@@ -87,7 +87,7 @@ type AbsenceObservation struct {
 	// +kubebuilder:validation:MaxLength=256
 	// +optional
 	LastRenewal string `json:"lastRenewal,omitempty"`
-	// lastSession is status.protocol.session when the absence was recorded: any other one contradicts it.
+	// lastSession is status.protocol.session when the Node went: any other one contradicts it.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	LastSession int64 `json:"lastSession,omitempty"`

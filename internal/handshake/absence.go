@@ -19,6 +19,8 @@ type Departure struct {
 	OutOfReach bool
 	// Renewal is the last one of the agent's Lease that had been seen then; empty if none had.
 	Renewal string
+	// Session is that of the agent's last report that had been seen then; 0 if none had.
+	Session int64
 }
 
 // RecordAbsence is the record of a Node that is absent, after record, which may be nil. seen is the last departure of
@@ -34,7 +36,7 @@ func RecordAbsence(
 			return nil
 		}
 		record = &volumesv1alpha1.AbsenceObservation{Observed: now, NodeUID: seen.NodeUID,
-			LastRenewal: seen.Renewal, LastSession: heard.Session}
+			LastRenewal: seen.Renewal, LastSession: seen.Session}
 	}
 	if record == nil || record.Contradicted != nil ||
 		!restored && !heard.since(record.LastRenewal, record.LastSession) {

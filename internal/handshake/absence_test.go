@@ -30,7 +30,7 @@ func TestAnAbsenceIsAClaimOnlyIfTheNodeWasSeenToGoOutOfReach(t *testing.T) {
 	}
 	asserts("not recorded", "a", Assertion{})
 	asserts("not recorded, and the Lease was deleted", "", Assertion{})
-	record := RecordAbsence(nil, &Departure{NodeUID: "n", OutOfReach: true, Renewal: "a"}, heard, false, now)
+	record := RecordAbsence(nil, &Departure{NodeUID: "n", OutOfReach: true, Renewal: "a", Session: 7}, heard, false, now)
 	nvs.Status.Node.Absence = record
 	asserts("recorded", "a", Assertion{Recorded: true})
 	asserts("the Lease was deleted", "", Assertion{Recorded: true})
@@ -60,10 +60,14 @@ func TestWhatBecomesOfTheRecordOfAnAbsence(t *testing.T) {
 		{"the Lease was renewed", nil, Heard{Renewal: "b", Session: 7}, false, "n", "a", true},
 		{"an agent reports a restore", nil, heard, true, "n", "a", true},
 		{"another Node of that name went, in reach", &Departure{NodeUID: "m", Renewal: "a"}, heard, false, "", "", false},
-		{"another Node of that name went, out of reach", &Departure{NodeUID: "m", OutOfReach: true, Renewal: "b"},
+		{"another Node of that name went, out of reach", &Departure{NodeUID: "m", OutOfReach: true, Renewal: "b", Session: 8},
 			Heard{Renewal: "b", Session: 8}, false, "m", "b", false},
-		{"the agent is heard before that is recorded", &Departure{NodeUID: "m", OutOfReach: true, Renewal: "b"},
+		{"the agent is heard before that is recorded", &Departure{NodeUID: "m", OutOfReach: true, Renewal: "b", Session: 8},
 			Heard{Renewal: "c", Session: 8}, false, "m", "b", true},
+		{"a session begins before that is recorded", &Departure{NodeUID: "m", OutOfReach: true, Renewal: "a", Session: 7},
+			Heard{Renewal: "a", Session: 8}, false, "m", "a", true},
+		{"the process knew of no session", &Departure{NodeUID: "m", OutOfReach: true, Renewal: "a"}, heard, false, "m", "a",
+			true},
 		{"the process knew nothing of the agent", &Departure{NodeUID: "m", OutOfReach: true}, heard, false, "m", "", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {

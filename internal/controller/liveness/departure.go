@@ -32,11 +32,12 @@ const (
 type departed struct {
 	node      *corev1.Node
 	departure handshake.Departure
+	session   session
 	at        time.Time
 }
 
-// WatchDepartures has the tracker remember which Nodes go. It does so in each process, so that one that becomes the
-// leader has seen what went before.
+// WatchDepartures has the tracker remember which Nodes go, and which sessions began before. It does so in each process,
+// so that one that becomes the leader has seen what went before.
 func (t *Tracker) WatchDepartures(ctx context.Context, informers cache.Informers) error {
 	nodes, err := informers.GetInformer(ctx, &corev1.Node{}, cache.BlockUntilSynced(false))
 	if err == nil {
@@ -45,7 +46,21 @@ func (t *Tracker) WatchDepartures(ctx context.Context, informers cache.Informers
 	if err != nil {
 		return fmt.Errorf("watching Nodes go: %w", err)
 	}
+	states, err := informers.GetInformer(ctx, &volumesv1alpha1.NodeVolumeState{}, cache.BlockUntilSynced(false))
+	if err == nil {
+		_, err = states.AddEventHandler(t.sessions())
+	}
+	if err != nil {
+		return fmt.Errorf("watching sessions begin: %w", err)
+	}
 	return nil
+}
+
+func (t *Tracker) sessions() toolscache.ResourceEventHandler {
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { t.ObserveSession(o.(*volumesv1alpha1.NodeVolumeState)) },
+		UpdateFunc: func(_, is any) { t.ObserveSession(is.(*volumesv1alpha1.NodeVolumeState)) },
+	}
 }
 
 func (t *Tracker) departures() toolscache.ResourceEventHandler {
@@ -83,8 +98,9 @@ func (t *Tracker) Departed(node *corev1.Node) {
 	now := t.clock.Now()
 	maps.DeleteFunc(t.gone, func(_ string, d departed) bool { return now.Sub(d.at) > departureKept })
 	listened := t.ears.voices != nil && now.Sub(t.ears.since) >= departureHeard
-	t.gone[node.Name] = departed{node: node, at: now, departure: handshake.Departure{NodeUID: node.UID,
-		OutOfReach: listened && t.silence(node.Name) >= 0 && kubeletLost(node), Renewal: t.lastRenewal(node.Name)}}
+	known := t.known(node.Name)
+	t.gone[node.Name] = departed{node: node, at: now, session: known.session, departure: handshake.Departure{
+		NodeUID: node.UID, OutOfReach: listened && t.silence(node.Name) >= 0 && kubeletLost(node), Renewal: known.renewal}}
 	t.mu.Unlock()
 	t.wake(node.Name)
 }
@@ -99,5 +115,8 @@ func (t *Tracker) Departure(nvs *volumesv1alpha1.NodeVolumeState) *handshake.Dep
 		return nil
 	}
 	d.departure.OutOfReach = d.departure.OutOfReach && !machine.ReportedByAnother(d.node, nvs)
+	if d.session.state == nvs.UID { // otherwise no report to this state had been seen
+		d.departure.Session = d.session.number
+	}
 	return &d.departure
 }

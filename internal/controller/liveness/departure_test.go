@@ -12,6 +12,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -99,6 +100,36 @@ func TestADepartureKeepsTheRenewalThatWasLastThen(t *testing.T) {
 	tracker.hear(said("a", 3, 7, false))
 	if d := tracker.Departure(stateA); d.Renewal != handshake.Renewal(said("a", 2, 7, false)) {
 		t.Errorf("renewal of the departure of node a: %q, want the one before it went", d.Renewal)
+	}
+}
+
+func TestADepartureKeepsTheSessionThatWasLastThen(t *testing.T) {
+	in := func(uid types.UID, session int64) *volumesv1alpha1.NodeVolumeState {
+		nvs := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: uid}}
+		nvs.Status.Protocol.Session = session
+		return nvs
+	}
+	tracker := outOfReach()
+	tracker.sessions().OnAdd(in("state-a", 6), true)
+	tracker.sessions().OnUpdate(in("state-a", 6), in("state-a", 7))
+	tracker.Departed(nodeThatIs(corev1.ConditionUnknown))
+	tracker.sessions().OnUpdate(in("state-a", 7), in("state-a", 8))
+	if d := tracker.Departure(in("state-a", 8)); !d.OutOfReach || d.Session != 7 {
+		t.Errorf("departure of node a: %+v, want it out of reach, with session 7, the last one before it went", d)
+	}
+	if d := tracker.Departure(in("made again", 7)); d.Session != 0 {
+		t.Errorf("session of the departure of node a, for a state that was created again: %d, want none", d.Session)
+	}
+}
+
+// TestAMachineIsInReachWhileItsAgentBeginsASession, although it has not renewed its Lease yet.
+func TestAMachineIsInReachWhileItsAgentBeginsASession(t *testing.T) {
+	tracker, begun := outOfReach(), stateA.DeepCopy()
+	begun.Status.Protocol.Session = 8
+	tracker.sessions().OnUpdate(stateA, begun)
+	tracker.Departed(nodeThatIs(corev1.ConditionUnknown))
+	if d := tracker.Departure(begun); d.OutOfReach {
+		t.Errorf("departure of node a, whose agent has begun a session: %+v, want it in reach", d)
 	}
 }
 
