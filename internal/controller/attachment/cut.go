@@ -39,7 +39,7 @@ func (c *Controller) gatherCut(
 	case len(cutting) == 0:
 	case silence >= 0:
 		n.Evidence, n.EvidenceDue = cutEvidence(f, n.Name, cutting[0]), 0
-	case handshake.Silent(nvs): // the mark is of another manager, so no mark follows when this one knows
+	default: // the mark of a silent agent wakes no volume for this evidence, and may be of another manager
 		n.EvidenceDue = sooner(n.EvidenceDue, -silence)
 	}
 	return nil
@@ -56,7 +56,11 @@ func (c *Controller) confirmCut(
 		return nil, client.IgnoreNotFound(err)
 	}
 	cutting := c.cutting(ctx, f, state, handshake.AttachmentOf(nvs, f.Volume), node, nvs)
-	if len(cutting) == 0 || c.Tracker.Silence(n.Name) < 0 {
+	if len(cutting) == 0 {
+		return nil, nil
+	}
+	if silence := c.Tracker.Silence(n.Name); silence < 0 {
+		n.EvidenceDue = sooner(n.EvidenceDue, -silence)
 		return nil, nil
 	}
 	live := &corev1.Node{}

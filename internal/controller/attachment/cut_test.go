@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -362,6 +363,39 @@ func TestAVolumeIsNotDeletedOnAFenceThatWasReadTooLongAgo(t *testing.T) {
 			liveAttachment(t, c, "va-1").DeletionTimestamp != nil {
 			t.Errorf("error %v, want %v and no delete", err, errOutdated)
 		}
+	}
+}
+
+// TestAccessThatIsCutIsAskedForOnceTheAgentFallsSilent, whichever manager marks it then: that wakes no volume.
+func TestAccessThatIsCutIsAskedForOnceTheAgentFallsSilent(t *testing.T) {
+	nvs := usedIn(entryIn(reported("a"), isThere, "1", ""), "1")
+	c, now := over(t, nvs, readyNode("a"), attachedTo("va-1", "1"))
+	c.Tracker.Silence("a") // heard for the first time
+	now.SetTime(now.Now().Add(10 * time.Second))
+	known := []volumesv1alpha1.FenceReference{cutBy("f")}
+	c.Fences = &network{known: known, cuts: map[string]bool{"f": true}}
+	f, n := factsOf(t, c)
+	wanted := n.Wanted
+	n.Wanted = nil
+	err := c.gatherCut(t.Context(), f, n, nvs)
+	if due := decision.EvidenceDue(f, c.Protocol, n); err != nil || n.Evidence != nil || due != 30*time.Second {
+		t.Errorf("an agent that was heard 10s ago: evidence %+v, error %v, next look in %s; want none, in 30s", n.Evidence,
+			err, due)
+	}
+	n.EvidenceDue = 0
+	evidence, err := c.confirmCut(t.Context(), f, n, nvs, n.State)
+	if err != nil || evidence != nil || n.EvidenceDue != 30*time.Second {
+		t.Errorf("an agent that is heard while a fence is confirmed: evidence %+v, error %v, next look in %s; want none, in 30s",
+			evidence, err, n.EvidenceDue)
+	}
+	n.Wanted = wanted
+	if due := decision.EvidenceDue(f, c.Protocol, n); due != 0 {
+		t.Errorf("a volume that is wanted where it is: next look in %s, want none", due)
+	}
+	c.Fences = &network{}
+	n.EvidenceDue = 0
+	if err := c.gatherCut(t.Context(), f, n, nvs); err != nil || n.EvidenceDue != 0 {
+		t.Errorf("no access is cut: next look in %s, error %v; want none", n.EvidenceDue, err)
 	}
 }
 
