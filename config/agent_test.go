@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -150,6 +151,12 @@ func (in installation) testAgentLeases(t *testing.T) {
 	lease := in.newLease(volumesv1alpha1.AgentLeasePrefix + "own")
 	expectAllowed(t, agent.Create(t.Context(), lease))
 	expectAllowed(t, agent.Update(t.Context(), lease))
+
+	lease.Spec.LeaseDurationSeconds = ptr.To[int32](40)
+	expectAllowed(t, agent.Update(t.Context(), lease))
+	long := lease.DeepCopy()
+	long.Spec.LeaseDurationSeconds = ptr.To[int32](301)
+	expectForbidden(t, agent.Update(t.Context(), long), "five minutes at most")
 
 	message := "the agent of node own may write only the Lease " + in.namespace + "/hawser-agent-own"
 	expectForbidden(t, agent.Create(t.Context(), in.newLease(volumesv1alpha1.AgentLeasePrefix+"other")), message)

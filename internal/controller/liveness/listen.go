@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -65,6 +66,8 @@ type ears struct {
 	// standing are the renewals that the API server held when the watch began.
 	standing map[string]string
 	voices   map[string]voice
+	// behind is since when a state is waited for that is older than what was heard of it.
+	behind map[string]time.Time
 }
 
 // IsCurrent reports whether the agent of nvs was heard, and nvs is not older than what it has reported.
@@ -76,7 +79,11 @@ func (t *Tracker) IsCurrent(nvs *volumesv1alpha1.NodeVolumeState) bool {
 
 func (t *Tracker) isCurrent(nvs *volumesv1alpha1.NodeVolumeState) bool {
 	v, heard := t.ears.voices[nvs.Name]
-	return heard && (v.state == "" || v.state == nvs.UID) && v.reports <= nvs.Status.Protocol.Reports
+	current := heard && (v.state == "" || v.state == nvs.UID) && v.reports <= nvs.Status.Protocol.Reports
+	if current {
+		delete(t.ears.behind, nvs.Name)
+	}
+	return current
 }
 
 // Unheard are those of the nodes whose agents were not heard yet and may still be, or whose states are older than
@@ -103,13 +110,27 @@ func (t *Tracker) Unheard(
 		switch {
 		case t.isCurrent(&states[i]):
 		case heard && t.silence(node) < 0:
-			unheard = append(unheard, node) // its report is on its way here
+			unheard = append(unheard, node) // its report is on its way here, however long that takes
+			if _, known := t.ears.behind[node]; !known {
+				t.ears.behind[node] = t.clock.Now()
+			}
 			wait = max(wait, -t.silence(node))
 		case left > 0 || restored && !excused(node, t.lastRenewal(node)):
 			unheard = append(unheard, node)
 		}
 	}
 	return unheard, wait
+}
+
+// Behind are those of the unheard nodes whose agents are heard, and whose states have been older than that for longer
+// than it takes a report to come here: the watch of the states hangs, or what the Lease has was never reported.
+func (t *Tracker) Behind(unheard []string) []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(unheard), func(node string) bool {
+		since, known := t.ears.behind[node]
+		return !known || t.silence(node) >= 0 || t.clock.Since(since) < DefaultDuration
+	})
 }
 
 // Restored reports whether an agent has reported a restore that no manager has confirmed since.

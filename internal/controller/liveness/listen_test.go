@@ -100,6 +100,44 @@ func TestAnUnreachableAgentIsWaitedForForALimitedTimeUnlessThereWasARestore(t *t
 	expect("an agent that has died before its state came counts as silent", nobody, 0)
 }
 
+// TestAStateThatStaysBehindItsAgentsLeaseIsNamedAndWaitedFor: what has not come may be that the node uses a volume.
+func TestAStateThatStaysBehindItsAgentsLeaseIsNamedAndWaitedFor(t *testing.T) {
+	c := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
+	tracker := NewTracker(c)
+	states := []volumesv1alpha1.NodeVolumeState{*reported("a", 2)}
+	expect := func(what string, waits, named bool) {
+		t.Helper()
+		unheard, _ := tracker.Unheard(states, func(string, string) bool { return true })
+		if behind := tracker.Behind(unheard); (len(unheard) > 0) != waits || (len(behind) > 0) != named {
+			t.Errorf("%s: %v are waited for and %v named, want node a waited for %t, named %t", what, unheard, behind, waits,
+				named)
+		}
+	}
+	half := DefaultDuration / 2
+	step := func(second, reports int64) {
+		c.SetTime(c.Now().Add(half))
+		tracker.hear(said("a", second, reports, false))
+	}
+	tracker.begin(nil)
+	tracker.hear(said("a", 1, 1<<62, false))
+	expect("the agent is heard for the first time", true, false)
+	step(2, 1<<62)
+	expect("it was asked for half a minute ago", true, false)
+	step(3, 1<<62+1)
+	expect("nothing has come for as long as a Lease lasts", true, true)
+	step(4, 2)
+	expect("the Lease names what was reported", false, false)
+	step(5, 3)
+	expect("another report is on its way", true, false)
+	step(6, 3)
+	states[0] = *reported("a", 3)
+	tracker.IsCurrent(&states[0])
+	step(7, 4)
+	expect("it has come, and another one is on its way", true, false)
+	c.SetTime(c.Now().Add(DefaultDuration))
+	expect("the agent is silent", false, false)
+}
+
 func TestAListenerNoticesThatTheAPIServerWasRestored(t *testing.T) {
 	list := func(version string, leases ...*coordinationv1.Lease) *coordinationv1.LeaseList {
 		l := &coordinationv1.LeaseList{ListMeta: metav1.ListMeta{ResourceVersion: version}}

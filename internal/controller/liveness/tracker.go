@@ -177,7 +177,8 @@ func (t *Tracker) Forget(node string) {
 // begin to listen: what the Leases hold may be of the past.
 func (t *Tracker) begin(leases []coordinationv1.Lease) {
 	t.mu.Lock()
-	t.ears = ears{since: t.clock.Now(), standing: map[string]string{}, voices: map[string]voice{}}
+	t.ears = ears{since: t.clock.Now(), standing: map[string]string{}, voices: map[string]voice{},
+		behind: map[string]time.Time{}}
 	t.mu.Unlock()
 	for i := range leases {
 		node, ok := strings.CutPrefix(leases[i].Name, volumesv1alpha1.AgentLeasePrefix)

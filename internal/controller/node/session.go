@@ -35,6 +35,8 @@ import (
 const (
 	// EventWaitingForAgents: after a restore of the API server nothing is taken into use before every agent was heard.
 	EventWaitingForAgents = "WaitingForAgents"
+	// EventWaitingForReports: an agent is heard, and what its Lease has as reported does not come.
+	EventWaitingForReports = "WaitingForReports"
 	// EventVolumeInUse: an exclusive volume that is attached to the node is in use on another one.
 	EventVolumeInUse = "VolumeInUse"
 )
@@ -185,26 +187,54 @@ func (c *Controller) tellConflict(nvs *volumesv1alpha1.NodeVolumeState, conflict
 	}
 }
 
-// tellUnheard reports once which agents are waited for after a restore. Otherwise it is over in seconds.
+// tellUnheard reports once which agents are waited for after a restore, and whose reports do not come. Otherwise it is
+// over in seconds.
 func (c *Controller) tellUnheard(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState, unheard []string) {
-	restores := c.Tracker.Restores()
-	if !c.Tracker.Restored() || !c.unconfirmed.tell(nvs.Name, fmt.Sprint(EventWaitingForAgents, restores)) {
+	restored, restores, behind := c.Tracker.Restored(), c.Tracker.Restores(), c.Tracker.Behind(unheard)
+	if !restored && len(behind) == 0 || !c.unconfirmed.tell(nvs.Name, fmt.Sprint(restored, restores, behind)) {
 		return
 	}
+	if restored {
+		c.tellRestored(ctx, nvs, unheard, restores)
+	}
+	if len(behind) > 0 {
+		c.tellBehind(ctx, nvs, behind)
+	}
+}
+
+func (c *Controller) tellRestored(
+	ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState, unheard []string, restores []types.UID,
+) {
 	excuse := ""
 	if len(restores) > 0 {
 		excuse = fmt.Sprintf(". One that uses no volume is excused by the annotation %s=%s on its NodeVolumeState",
 			volumesv1alpha1.ExcusedFromRestoreAnnotation, restores[0])
 	}
-	const shown = 5
-	names := strings.Join(unheard[:min(len(unheard), shown)], ", ")
 	ctrl.LoggerFrom(ctx).Info("the agent takes no volume into use before the agents of these nodes were heard",
-		"unheard", len(unheard), "nodes", names)
+		"unheard", len(unheard), "nodes", someOf(unheard))
 	c.Events.Eventf(nvs, nil, corev1.EventTypeWarning, EventWaitingForAgents, "Confirm",
 		"the API server was restored from a backup; "+
 			"no volume is taken into use before the agents of %d more nodes are heard (%s). "+
 			"Of one that never comes back delete the Node, or give it the taint %s%s",
-		len(unheard), names, corev1.TaintNodeOutOfService, excuse)
+		len(unheard), someOf(unheard), corev1.TaintNodeOutOfService, excuse)
+}
+
+// tellBehind names agents that keep all others waiting while they are heard. They are not left out after some time:
+// what has not come may be that they use a volume.
+func (c *Controller) tellBehind(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState, behind []string) {
+	ctrl.LoggerFrom(ctx).Info("the agent takes no volume into use before these nodes' states are as their agents' Leases",
+		"behind", len(behind), "nodes", someOf(behind))
+	c.Events.Eventf(nvs, nil, corev1.EventTypeWarning, EventWaitingForReports, "Confirm",
+		"no volume is taken into use before the manager has the last reports of %d nodes whose agents are heard (%s). "+
+			"If the annotation %s of such an agent's Lease stays above status.protocol.reports of its NodeVolumeState, or %s "+
+			"is not the UID of that, the agent is at fault: delete its pod, with which its token ends",
+		len(behind), someOf(behind), volumesv1alpha1.LeaseReportsAnnotation, volumesv1alpha1.LeaseStateAnnotation)
+}
+
+// someOf the nodes, for an event.
+func someOf(nodes []string) string {
+	const shown = 5
+	return strings.Join(nodes[:min(len(nodes), shown)], ", ")
 }
 
 // unheard are the nodes whose agents were not heard and may still be, and how long to wait for them. After a restore

@@ -8,14 +8,20 @@ package node
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/liveness"
+	"github.com/hawser-io/hawser/internal/controller/liveness/livenesstest"
 )
 
 // inSession is node a, whose agent has begun a session and whose volume v no other node may use.
@@ -65,6 +71,42 @@ func TestANodeThatWaitsToBeConfirmedIsWokenWhateverHolds(t *testing.T) {
 		if _, waits := w.unconfirmed.nodes["a"]; !waits {
 			t.Errorf("node a where %s is not woken when an agent is heard, want that it is", name)
 		}
+	}
+}
+
+// TestAnAgentWhoseReportsDoNotComeIsNamedToThoseThatWaitForIt, once, after the time in which a report comes.
+func TestAnAgentWhoseReportsDoNotComeIsNamedToThoseThatWaitForIt(t *testing.T) {
+	waits, behind := inSession(), stateOf("n")
+	w := over(t, []client.Object{waits, behind}, []client.Object{waits, behind, second(1)})
+	livenesstest.Listen(t, w.Tracker, w.live)
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	defer queue.ShutDown()
+	if err := w.Tracker.Listen(w.heard).Start(t.Context(), queue); err != nil {
+		t.Fatal(err)
+	}
+	lease := &coordinationv1.Lease{}
+	if err := w.live.Get(t.Context(), client.ObjectKeyFromObject(second(1)), lease); err != nil {
+		t.Fatal(err)
+	}
+	lease.Spec.RenewTime = second(2).Spec.RenewTime
+	lease.Annotations = map[string]string{volumesv1alpha1.LeaseReportsAnnotation: "9000000000000000000"}
+	if err := w.live.Update(t.Context(), lease); err != nil {
+		t.Fatal(err)
+	}
+	queue.Get() // the renewal was heard
+	for i, want := range []bool{false, true, false} {
+		w.Tracker.Observe("n", second(3+i))
+		if _, err := w.confirm(t.Context(), waits); err != nil {
+			t.Fatal(err)
+		}
+		if note := w.note(t); strings.Contains(note, EventWaitingForReports+" ") != want ||
+			want && !strings.Contains(note, "(n)") {
+			t.Errorf("event %d of node a, which waits for reports of node n: %q, want one that names n: %t", i, note, want)
+		}
+		w.pass(liveness.DefaultDuration)
+	}
+	if got := w.state(t, "a").Spec.Protocol.ConfirmedSession; got != 0 {
+		t.Errorf("session %d of node a is confirmed although reports of node n do not come, want none", got)
 	}
 }
 
