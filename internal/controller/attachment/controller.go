@@ -126,10 +126,11 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 // pass reconciles one volume. It returns after how long to reconcile again.
 func (c *Controller) pass(ctx context.Context, volumeName string) (time.Duration, error) {
 	f, err := c.gather(ctx, volumeName)
-	if err != nil {
-		return 0, err
+	if err == nil {
+		err = c.prepare(ctx, f)
 	}
-	if err := c.prepare(ctx, f); err != nil {
+	if err != nil {
+		c.uses.EndPass(&decision.Facts{Volume: volumeName})
 		return 0, err
 	}
 	defer c.limits.EndPass(f)
@@ -293,7 +294,8 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		b = b.Watches(w.object, w.changed.handler(w.found))
 	}
 	b = b.WatchesRawSource(source.Channel(c.Policies.Changed(), handler.Funcs{GenericFunc: c.policiesChanged}))
-	b = b.WatchesRawSource(source.Func(c.limits.Start)).WatchesRawSource(c.Tracker.Listen(c.agentHeard))
+	b = b.WatchesRawSource(source.Func(c.limits.Start)).WatchesRawSource(source.Func(c.uses.Start))
+	b = b.WatchesRawSource(c.Tracker.Listen(c.agentHeard))
 	b = b.WatchesRawSource(c.Fences.ListenToCuts(c.agentHeard))
 	return b.WithOptions(controller.Options{
 		MaxConcurrentReconciles: Workers,

@@ -103,13 +103,13 @@ func either[T client.Object](before, after client.Object) T {
 }
 
 func (c *Controller) intentChanged(ctx context.Context, before, after client.Object, q queue) {
-	if after == nil {
+	if before != nil && (after == nil || after.GetUID() != before.GetUID()) {
 		c.attachTimes.forget(before.GetUID())
 		c.released.Delete(before.GetUID())
 	}
 	was, _ := before.(*volumesv1alpha1.VolumeAttachmentIntent)
 	is, _ := after.(*volumesv1alpha1.VolumeAttachmentIntent)
-	c.enqueue(q, c.uses.IntentChanged(was, is))
+	c.uses.IntentChanged(was, is)
 	for _, o := range []client.Object{before, after} {
 		if o != nil {
 			c.addIntentVolume(ctx, o.(*volumesv1alpha1.VolumeAttachmentIntent), q)

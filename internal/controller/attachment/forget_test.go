@@ -19,6 +19,13 @@ import (
 )
 
 func TestNothingIsKeptOfAnIntentDeletedBeforeTheAnswer(t *testing.T) {
+	again := intentNamed("i").Object // under its name, where the watch had a gap
+	again.UID = "another"
+	t.Run("deleted", func(t *testing.T) { deleteBeforeTheAnswer(t, nil) })
+	t.Run("created again", func(t *testing.T) { deleteBeforeTheAnswer(t, again) })
+}
+
+func deleteBeforeTheAnswer(t *testing.T, after client.Object) {
 	intent := intentNamed("i*")
 	intent.Object.UID, intent.Object.Finalizers = "i", []string{volumesv1alpha1.ReleaseFinalizer}
 	c, _ := over(t, intent.Object)
@@ -29,7 +36,7 @@ func TestNothingIsKeptOfAnIntentDeletedBeforeTheAnswer(t *testing.T) {
 		Patch: func(ctx context.Context, w client.WithWatch, o client.Object, p client.Patch,
 			opts ...client.PatchOption) error {
 			err := w.Patch(ctx, o, p, opts...)
-			woken(t, c.intentChanged, intent.Object, nil)
+			woken(t, c.intentChanged, intent.Object, after)
 			return err
 		},
 	})

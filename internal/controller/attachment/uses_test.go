@@ -6,6 +6,8 @@ SPDX-License-Identifier: Apache-2.0
 package attachment
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,11 +19,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 	"github.com/hawser-io/hawser/internal/controller/controllertest"
 	"github.com/hawser-io/hawser/internal/controller/intentstatus"
 	"github.com/hawser-io/hawser/internal/controller/volume"
@@ -121,6 +126,52 @@ func TestAnIntentBeyondTheLimitWaitsForTheEndOfAnotherOne(t *testing.T) {
 	}
 	pass()
 	expect("one is gone", most, "i-0257")
+}
+
+// TestAVolumeWhosePassFailsLetsAnotherOneHaveTheRoom of a namespace that had as many intents on the node as that takes.
+func TestAVolumeWhosePassFailsLetsAnotherOneHaveTheRoom(t *testing.T) {
+	c, now, api := overAPI(t, crowd(1)...)
+	c.Events = events.NewFakeRecorder(10)
+	c.Reporter = &intentstatus.Reporter{Client: c.Client, Clock: now, Events: c.Events}
+	name := volume.UniqueNameOf(persistentVolume())
+	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	defer q.ShutDown()
+	if err := c.uses.Start(t.Context(), q); err != nil {
+		t.Fatal(err)
+	}
+	first := &volumesv1alpha1.VolumeAttachmentIntent{}
+	for k := range volumesv1alpha1.MaxNamespaceUses {
+		i := &volumesv1alpha1.VolumeAttachmentIntent{}
+		i.Namespace, i.UID, i.Spec.NodeName, i.Status.UniqueVolumeName = "default", types.UID(fmt.Sprint(k)), "a", "w"
+		c.uses.IntentChanged(nil, i)
+		first = i
+	}
+	api.Sync()
+	if _, err := c.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}); err != nil {
+		t.Fatal(err)
+	}
+	n := on("a", wanted("younger"))
+	n.Wanted[0].Object.CreationTimestamp = metav1.Now()
+	f := &decision.Facts{Volume: "other", Nodes: []*decision.Node{n}}
+	c.uses.Gather(n)
+	decision.KeepOneUser(f)
+	c.uses.EndPass(f)
+	c.uses.IntentChanged(first, nil)
+	if got, _ := q.Get(); q.Len() > 0 || got.Name != name {
+		t.Errorf("the end of an intent wakes volume %s and %d more, want %s alone, which has waited for longest", got.Name,
+			q.Len(), name)
+	}
+	down := errors.New("down")
+	c.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return down },
+	})
+	_, err := c.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}})
+	if !errors.Is(err, down) || q.Len() != 1 {
+		t.Fatalf("a pass that fails: error %v, %d volumes are woken; want %v, and the other one", err, q.Len(), down)
+	}
+	if got, _ := q.Get(); got.Name != "other" {
+		t.Errorf("a pass that fails wakes volume %s, want other", got.Name)
+	}
 }
 
 func TestNothingIsAttachedForANamespaceThatFillsTheNodeState(t *testing.T) {

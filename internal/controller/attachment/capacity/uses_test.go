@@ -7,8 +7,10 @@ package capacity
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -36,35 +38,72 @@ func TestTheVolumesOfOneNamespaceShareItsUsesOfANode(t *testing.T) {
 	kubelets := useOf("crowd", "kubelet", "volume-1")
 	kubelets.Spec.Publisher = volumesv1alpha1.PublisherKubelet
 	u.IntentChanged(nil, kubelets)
+	var woken []string
+	u.wake = func(volume string) { woken = append(woken, volume) }
+	wakes := func(what string, want ...string) {
+		t.Helper()
+		if !slices.Equal(woken, want) {
+			t.Errorf("%s: volumes %v are woken, want %v", what, woken, want)
+		}
+		woken = nil
+	}
 
-	// refused passes over a volume that one new intent of the namespace wants, and returns whether it is kept out.
-	refused := func(namespace, volume string) bool {
-		n := &decision.Node{Name: "a", Wanted: []*decision.Intent{{
-			Object: useOf(namespace, "new", ""), Protected: true, Result: resolve.Result{OK: true}}}}
+	// refused passes over a volume that these intents want, and returns whether one is kept out.
+	refused := func(volume string, intents ...*volumesv1alpha1.VolumeAttachmentIntent) bool {
+		n := &decision.Node{Name: "a"}
+		for _, i := range intents {
+			n.Wanted = append(n.Wanted, &decision.Intent{Object: i, Protected: true, Result: resolve.Result{OK: true}})
+		}
 		f := &decision.Facts{Volume: volume, Nodes: []*decision.Node{n}}
 		u.Gather(n)
 		decision.KeepOneUser(f)
 		u.EndPass(f)
 		return len(n.Refused) > 0
 	}
-	if !refused("crowd", "another") || refused("victim", "data") {
-		t.Errorf("with %d uses of namespace crowd another one of it is kept out: %t, and one of namespace victim: %t; want "+
-			"only the first", len(all), refused("crowd", "another"), refused("victim", "data"))
+	gone := func(volume string) { u.EndPass(&decision.Facts{Volume: volume}) }
+	// since is an intent for the volume that was created at that second.
+	since := func(volume string, second int64) *volumesv1alpha1.VolumeAttachmentIntent {
+		i := useOf("crowd", "new-"+volume, "")
+		i.CreationTimestamp = metav1.Unix(second, 0)
+		return i
 	}
-	if got := u.IntentChanged(useOf("victim", "x", "data"), nil); got != "" {
-		t.Errorf("the end of an intent of namespace victim wakes volume %q, want none", got)
+	if !refused("z-first", since("z-first", 1)) || !refused("second", since("second", 2)) ||
+		!refused("third", since("third", 3)) || refused("data", useOf("victim", "new", "")) {
+		t.Errorf("with %d uses of namespace crowd: want others of it kept out, and none of namespace victim", len(all))
 	}
-	if got := u.IntentChanged(all[7], nil); got != "another" {
-		t.Errorf("the end of an intent of namespace crowd wakes volume %q, want the one that waits", got)
-	}
-	if refused("crowd", "another") {
+	u.IntentChanged(useOf("victim", "x", "data"), nil)
+	wakes("the end of an intent of namespace victim")
+	u.IntentChanged(since("third", 3), nil)
+	wakes("the end of an intent that was never pinned")
+	u.IntentChanged(all[7], nil)
+	wakes("the end of an intent of namespace crowd", "z-first")
+
+	gone("z-first")
+	wakes("the intent of the first volume is gone", "second")
+	if refused("second", since("second", 2)) {
 		t.Error("an intent is kept out although one of its namespace has ended")
 	}
-	for _, i := range all {
-		if got := u.IntentChanged(i, nil); got != "" {
-			t.Errorf("the end of an intent wakes volume %q, want none: nothing waits", got)
-		}
+	wakes("the second one has found room that is not counted yet")
+	pinned := useOf("crowd", "new-second", "second")
+	u.IntentChanged(since("second", 2), pinned)
+	if refused("second", pinned) {
+		t.Error("an intent that is pinned is kept out")
 	}
+	wakes("there is no room for the third one")
+	again := pinned.DeepCopy()
+	again.UID, again.Status.UniqueVolumeName = "another", ""
+	u.IntentChanged(pinned, again)
+	wakes("an intent was created again under its name", "third")
+	if refused("third", since("third", 3)) {
+		t.Error("an intent is kept out although another one was created again")
+	}
+	gone("third")
+	u.IntentChanged(again, nil)
+
+	for _, i := range all {
+		u.IntentChanged(i, nil)
+	}
+	wakes("the end of all intents: nothing waits")
 	if len(u.pinned)+len(u.waiting) > 0 {
 		t.Errorf("%d namespaces are counted and %d wait after the end of all intents, want none", len(u.pinned),
 			len(u.waiting))

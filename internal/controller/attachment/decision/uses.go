@@ -74,13 +74,25 @@ func tooManyUses(n *Node, i *Intent) *Finding {
 		n.Name, volumesv1alpha1.MaxUses)
 }
 
-// WaitingNamespaces are the namespaces whose intents of the volume wait for the end of others on the node.
-func (n *Node) WaitingNamespaces() map[string]bool {
-	waiting := map[string]bool{}
+// WaitingNamespaces are the namespaces whose intents of the volume wait for the end of others on the node, each with the
+// oldest of these.
+func (n *Node) WaitingNamespaces() map[string]*Intent {
+	waiting := map[string]*Intent{}
 	for _, i := range n.Refused {
-		if i.namespaceFull {
-			waiting[i.Object.Namespace] = true
+		if first := waiting[i.Object.Namespace]; i.namespaceFull && (first == nil || i.older(first)) {
+			waiting[i.Object.Namespace] = i
 		}
 	}
 	return waiting
+}
+
+// Admitted are the intents that the agent carries out, or will once they are pinned.
+func (n *Node) Admitted() []*Intent {
+	var admitted []*Intent
+	for _, i := range n.Wanted {
+		if i.ByAgent() && (i.Pinned() || i.mayAttach()) {
+			admitted = append(admitted, i)
+		}
+	}
+	return admitted
 }
