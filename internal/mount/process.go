@@ -72,6 +72,9 @@ func (p process) mapsDevice(d Device, table *Table, files map[string]bool) ([]Ho
 		if errors.Is(err, fs.ErrPermission) {
 			return nil, err
 		}
+		if errors.Is(err, unix.EIO) || errors.Is(err, unix.ESTALE) {
+			continue // a file of a filesystem that was shut down
+		}
 		if err != nil {
 			if err := p.unmapped(m, err); err != nil {
 				return nil, err

@@ -132,7 +132,8 @@ func (p process) mapped(of func(major, minor int) bool) ([]mapping, error) {
 // it returns the error.
 func (p process) unmapped(m mapping, failed error) error {
 	now, err := p.mapped(func(int, int) bool { return true })
-	if err != nil || !slices.Contains(now, m) {
+	// Its addresses may have been split since.
+	if err != nil || !slices.ContainsFunc(now, func(o mapping) bool { return o.file == m.file }) {
 		return err
 	}
 	return fmt.Errorf("examining what process %d has mapped as %s: %w", p.pid, m.path, failed)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -155,4 +156,24 @@ func TestARawDeviceIsInUseByAProcessWhoseFirstThreadHasEnded(t *testing.T) {
 	}
 	p.End()
 	awaitFree(t, m, device, true)
+}
+
+// xfs that was shut down describes none of its files, and a user of one is no user of another volume's device.
+func TestAMappedFileOfAFilesystemThatWasShutDownKeepsNoRawDevice(t *testing.T) {
+	needsRoot(t)
+	needsProgram(t, "xfs_io")
+	m, dir := New(Options{}), workspace(t)
+	target := mkdir(t, dir, "target")
+	mountAt(t, filesystem(t, dir, "xfs"), target, "xfs")
+	file := filepath.Join(target, "file")
+	if err := os.WriteFile(file, make([]byte, os.Getpagesize()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := holder.Start(t, "export "+deviceToMap+"="+file+"; exec "+os.Args[0], nil)
+	device := deviceAt(t, loopDevice(t, mkdir(t, dir, "other"), 1<<20))
+	command(t, "xfs_io", "-x", "-c", "shutdown", target)
+	if err := m.CheckFree(t.Context(), device, true); err != nil {
+		t.Errorf("device %s, which nothing uses: error %v, want none", device.Path, err)
+	}
+	p.End()
 }

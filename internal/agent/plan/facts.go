@@ -114,12 +114,15 @@ func (f Facts) YieldsToKubelet() bool {
 
 // Released reports that nothing is left of the agent's own part, also in the record on disk.
 func (f Facts) Released() bool {
-	return f.YieldsToKubelet() && f.Reference == record.Missing && !f.Unsaved && !f.bare()
+	return f.YieldsToKubelet() && f.Reference == record.Missing && !f.Unsaved && !f.Bare()
 }
 
-// bare reports that the agent has undone a stage that the kubelet began to use meanwhile. The kubelet takes the volume
+// Bare reports that the agent has undone a stage that the kubelet began to use meanwhile. The kubelet takes the volume
 // for staged, and would publish the directory of the node's own disk that is at the staging path.
-func (f Facts) bare() bool {
+func (f Facts) Bare() bool {
+	if f.Record == nil {
+		return false
+	}
 	s := f.Record.Stage
 	return f.YieldsToKubelet() && s.Unstaging && s.BootID == f.Now.BootID && f.Stage == record.Missing && f.Usable()
 }

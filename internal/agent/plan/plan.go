@@ -148,7 +148,7 @@ func planEnd(f Facts) []Step {
 		return nil
 	case f.YieldsToKubelet() && f.Reference != record.Missing:
 		return []Step{{Kind: Dereference}}
-	case f.bare():
+	case f.Bare():
 		return []Step{{Kind: Stage}}
 	case f.YieldsToKubelet():
 		return nil

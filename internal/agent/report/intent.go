@@ -62,7 +62,7 @@ func NewIntentReport(v Snapshot, f plan.Facts, i *volumesv1alpha1.VolumeAttachme
 // deletingReport says that the intent's part is undone where the volume stays, and otherwise only what fails: the
 // controller sees in the node's state that the volume has gone.
 func deletingReport(v Snapshot, f plan.Facts, i *volumesv1alpha1.VolumeAttachmentIntent, u *record.Use) IntentReport {
-	failure := v.releaseFailure(i, u)
+	failure := v.releaseFailure(f, i, u)
 	switch {
 	case failure != nil:
 		return IntentReport{Ready: true, failure: failure, staged: v.keptStage(f, u), Published: v.unreleased(failure)}
@@ -100,11 +100,11 @@ func loweredReport(v Snapshot, f plan.Facts, i *volumesv1alpha1.VolumeAttachment
 	if u == nil && !status.AgentConditionsPresent(i) {
 		return IntentReport{Skip: true}
 	}
-	failure := v.releaseFailure(i, u)
+	failure := v.releaseFailure(f, i, u)
 	if failure != nil {
 		return IntentReport{Ready: true, failure: failure, staged: v.keptStage(f, u), Published: v.unreleased(failure)}
 	}
-	if u != nil || f.Unsaved {
+	if u != nil || f.Unsaved || f.Bare() {
 		return IntentReport{Skip: true}
 	}
 	return IntentReport{Ready: true}
@@ -140,7 +140,7 @@ func useReport(v Snapshot, f plan.Facts, i *volumesv1alpha1.VolumeAttachmentInte
 		s.device = u.Device
 	}
 	if i.Spec.DesiredState != volumesv1alpha1.DesiredPublished && i.Spec.DesiredState != "" {
-		if failure := v.releaseFailure(i, u); failure != nil {
+		if failure := v.releaseFailure(f, i, u); failure != nil {
 			s.Published, s.failure = failed(failure), failure
 		}
 	} else {
@@ -321,23 +321,6 @@ func (s IntentReport) applyFailure(i *volumesv1alpha1.VolumeAttachmentIntent) {
 func ReportedByManager(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
 	return meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionResolved) != nil ||
 		meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionAttached) != nil
-}
-
-// releaseFailure is what keeps the intent from being released.
-func (v Snapshot) releaseFailure(i *volumesv1alpha1.VolumeAttachmentIntent, u *record.Use) *failure.Failure {
-	if v.Record == nil {
-		return nil
-	}
-	acts := []plan.Step{{Kind: plan.Unpublish, Intent: i.UID}}
-	if u == nil {
-		acts = []plan.Step{{Kind: plan.Persist}, {Kind: plan.Unstage}, {Kind: plan.ClearInUse}, {Kind: plan.Shutdown}}
-	}
-	for _, a := range acts {
-		if failed := v.Failures[a]; failed != nil {
-			return failed
-		}
-	}
-	return nil
 }
 
 func (v Snapshot) publicationFailure(i *volumesv1alpha1.VolumeAttachmentIntent) *failure.Failure {

@@ -14,7 +14,9 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/failure"
+	"github.com/hawser-io/hawser/internal/agent/kubelet"
 	"github.com/hawser-io/hawser/internal/agent/plan"
+	"github.com/hawser-io/hawser/internal/agent/plan/plantest"
 	"github.com/hawser-io/hawser/internal/agent/record"
 )
 
@@ -80,5 +82,29 @@ func TestAReleaseThatHangsNamesWhatDoesNotAnswer(t *testing.T) {
 				t.Errorf("Staged of an intent that cannot be released: %+v, want it true %t", got.staged, test.sick == nil)
 			}
 		})
+	}
+}
+
+// The agent may read the Secret for staging as long as the intent has its conditions.
+func TestAnIntentWhoseVolumeIsToBeStagedAgainForTheKubeletKeepsItsConditions(t *testing.T) {
+	f := plantest.Situation()
+	plantest.Unused(f)
+	f.Kubelet, f.Stage, f.Reference = &kubelet.TrackedUse{}, record.Missing, record.Missing
+	f.Record.Stage.Phase, f.Record.Stage.Unstaging = record.PhaseUncertain, true
+	fails := &failure.Failure{Reason: volumesv1alpha1.ReasonSecretNotReadable}
+	deleted := f.Intents[0].DeepCopy()
+	lowered := deleted.DeepCopy()
+	lowered.DeletionTimestamp, lowered.Spec.DesiredState = nil, volumesv1alpha1.DesiredAttached
+	lowered.Status.Conditions = []metav1.Condition{{Type: volumesv1alpha1.ConditionStaged}}
+	for _, i := range []*volumesv1alpha1.VolumeAttachmentIntent{deleted, lowered} {
+		v := Snapshot{Name: f.Name, Record: f.Record}
+		if got := NewIntentReport(v, *f, i); !got.Skip {
+			t.Errorf("before the first attempt: %+v, want that nothing is written", got)
+		}
+		v.Failures = plan.Failures{{Kind: plan.Stage}: fails}
+		if got := NewIntentReport(v, *f, i); got.Skip || got.failure != fails || got.Published == nil ||
+			got.Published.reason != fails.Reason {
+			t.Errorf("after one that failed: %+v, want the failure", got)
+		}
 	}
 }

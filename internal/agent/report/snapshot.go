@@ -8,6 +8,8 @@ package report
 import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/failure"
 	"github.com/hawser-io/hawser/internal/agent/plan"
 	"github.com/hawser-io/hawser/internal/agent/record"
 )
@@ -32,4 +34,26 @@ type Snapshot struct {
 	Figures *Figures
 	// Lost are the mounts that were reported as removed.
 	Lost []string
+}
+
+// releaseFailure is what keeps the intent from being released.
+func (v Snapshot) releaseFailure(
+	f plan.Facts, i *volumesv1alpha1.VolumeAttachmentIntent, u *record.Use,
+) *failure.Failure {
+	if v.Record == nil {
+		return nil
+	}
+	steps := []plan.Step{{Kind: plan.Unpublish, Intent: i.UID}}
+	switch {
+	case u == nil && f.Bare():
+		steps = []plan.Step{{Kind: plan.Stage}}
+	case u == nil:
+		steps = []plan.Step{{Kind: plan.Persist}, {Kind: plan.Unstage}, {Kind: plan.ClearInUse}, {Kind: plan.Shutdown}}
+	}
+	for _, step := range steps {
+		if failed := v.Failures[step]; failed != nil {
+			return failed
+		}
+	}
+	return nil
 }

@@ -32,8 +32,8 @@ func (c *Controller) selectNode(ctx context.Context, f resolve.Facts, r *resolve
 	id, now := string(f.Claim.UID), c.Named.Clock.Now()
 	again := c.Named.Get(id)
 	if again > status.FirstBackoff {
-		r.Message = fmt.Sprintf("the provisioner of claim %s/%s has given node %s back: its events have the cause. The node "+
-			"is named again", f.Claim.Namespace, f.Claim.Name, f.Node.Name)
+		r.Message = fmt.Sprintf("the provisioner of claim %s/%s has given back the node that was named to it: the claim's "+
+			"events have the cause. Node %s is named again", f.Claim.Namespace, f.Claim.Name, f.Node.Name)
 	}
 	if c.Named.IsInBackOffSinceUpdate(id, now) {
 		return again, nil

@@ -100,9 +100,11 @@ var node = []Entry{
 			"kubectl get events -A --field-selector reason=SecretAccessRefused"}},
 	{Code: "HWS325", Reason: volumesv1alpha1.ReasonSessionUnconfirmed, Level: Problem, Depth: Direct, Acts: Cluster,
 		Says: "The manager has not confirmed the session of the agent, so the agent takes no volume into use.",
-		Way:  "Run a manager. After a restore from a backup, bring silent agents back or delete the Nodes that are gone.",
+		Way: "Run a manager. After a restore from a backup, bring silent agents back or delete the Nodes that are gone. " +
+			"If the reports of an agent do not come, delete its pod.",
 		Run: []string{"kubectl get lease hawser-manager -n {system}",
-			"kubectl get events -A --field-selector reason=WaitingForAgents"}},
+			"kubectl get events -A --field-selector reason=WaitingForAgents",
+			"kubectl get events -A --field-selector reason=WaitingForReports"}},
 	{Code: "HWS326", Reason: volumesv1alpha1.ReasonRecordFailed, Level: Problem, Depth: Root, Acts: OnNode,
 		Says: "The agent cannot write its record on the node. Without a record it does nothing.",
 		Way:  "Free space below the agent's root on the node, or repair its disk.", Run: []string{lastError}},

@@ -98,8 +98,11 @@ func (u *Uses) EndPass(f *decision.Facts) {
 	waited := u.dequeue(f.Volume)
 	for _, n := range f.Nodes {
 		for namespace, i := range n.WaitingNamespaces() {
-			u.enqueue(namespaceOnNode{n.Name, namespace}, waitingVolume{
-				volume: f.Volume, since: i.Object.CreationTimestamp, intent: i.Name()})
+			s := namespaceOnNode{n.Name, namespace}
+			u.enqueue(s, waitingVolume{volume: f.Volume, since: i.Object.CreationTimestamp, intent: i.Name()})
+			if len(u.pinned[s]) < n.NamespaceUses[namespace] {
+				u.wakeFirst(s) // a use has ended since the facts were gathered
+			}
 		}
 		for _, i := range n.Admitted() {
 			s := namespaceOnNode{n.Name, i.Object.Namespace}

@@ -109,3 +109,24 @@ func TestTheVolumesOfOneNamespaceShareItsUsesOfANode(t *testing.T) {
 			len(u.waiting))
 	}
 }
+
+func TestAUseThatEndsWhileTheFirstPassOfAVolumeGoesOnWakesIt(t *testing.T) {
+	var u Uses
+	var woken []string
+	u.wake = func(volume string) { woken = append(woken, volume) }
+	for k := range volumesv1alpha1.MaxNamespaceUses {
+		u.IntentChanged(nil, useOf("crowd", fmt.Sprint(k), "volume"))
+	}
+	n := &decision.Node{Name: "a", Wanted: []*decision.Intent{
+		{Object: useOf("crowd", "new", ""), Protected: true, Result: resolve.Result{OK: true}}}}
+	f := &decision.Facts{Volume: "new", Nodes: []*decision.Node{n}}
+	u.Gather(n)
+	decision.KeepOneUser(f)
+	u.IntentChanged(useOf("crowd", "0", "volume"), nil)
+	if len(woken) > 0 {
+		t.Fatalf("before the pass has ended: volumes %v are woken, want none", woken)
+	}
+	if u.EndPass(f); !slices.Equal(woken, []string{"new"}) {
+		t.Errorf("after the pass: volumes %v are woken, want the one that has room", woken)
+	}
+}
