@@ -182,7 +182,11 @@ func (w *writer) driverTable(r *preflight.Report) {
 			known(d.Volumes), known(d.Attached), attacher, d.Gives)
 	}
 	for _, s := range r.Others {
-		_, _ = fmt.Fprintf(t, "(%s)\t\t%d\t\t\tnothing: no CSI driver; pods use them as before\n", s.Name, s.Volumes)
+		gives := "nothing: no CSI driver; pods use them as before"
+		if s.NeedsUpstream() {
+			gives += ", but not in mode Replace"
+		}
+		_, _ = fmt.Fprintf(t, "(%s)\t\t%d\t\t\t%s\n", s.Name, s.Volumes, gives)
 	}
 	_ = t.Flush()
 }

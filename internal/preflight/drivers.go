@@ -56,6 +56,12 @@ type Source struct {
 	Volumes int    `json:"volumes"`
 }
 
+// NeedsUpstream reports whether the kubelet waits until a controller lists such volumes as attached, which only
+// Kubernetes' own does: nothing is attached for iSCSI and Fibre Channel, and FlexVolumes may attach.
+func (s Source) NeedsUpstream() bool {
+	return slices.Contains([]string{"iscsi", "fc", "flexVolume"}, s.Name)
+}
+
 func drivers(x *examination) {
 	found, others := x.driversByName()
 	before := len(x.report.Checks)

@@ -261,9 +261,12 @@ func TestAStateThatWasThereWakesItsOwnVolumesAlone(t *testing.T) {
 
 func TestOfANodeThatWasThereTheKubeletsVolumesAreFoundInReplace(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
-	node.Status.VolumesAttached = []corev1.AttachedVolume{{Name: "listed"}}
+	const listed = "kubernetes.io/csi/d^listed"
+	// Of other plugins, Kubernetes' own controller lists volumes that nothing has to be attached for.
+	node.Status.VolumesAttached = []corev1.AttachedVolume{{Name: listed},
+		{Name: "kubernetes.io/iscsi/10.0.0.1:3260:iqn.2001-04.com.example:storage.disk1:0"}}
 	c := onlyCached(t, node)
-	for replace, want := range map[bool][]string{false: nil, true: {"listed"}} {
+	for replace, want := range map[bool][]string{false: nil, true: {listed}} {
 		c.Replace = replace
 		if got := woken(t, c.nodeFound, nil, node); !slices.Equal(got, want) {
 			t.Errorf("Replace %t: a Node that was there wakes %v, want %v", replace, got, want)

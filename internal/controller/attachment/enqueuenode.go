@@ -22,6 +22,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
 	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
+	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
@@ -233,8 +234,15 @@ func (c *Controller) addOfKubelet(ctx context.Context, name string, q queue) {
 	if err := c.Client.Get(ctx, client.ObjectKey{Name: name}, node); client.IgnoreNotFound(err) != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "reading a node", "node", name)
 	}
-	for volumeName := range listed(node) {
-		c.enqueue(q, string(volumeName))
+	for name := range listed(node) {
+		c.enqueueListed(q, name)
+	}
+}
+
+// enqueueListed wakes a volume that a Node lists. Those of iSCSI and other plugins are not Hawser's.
+func (c *Controller) enqueueListed(q queue, name corev1.UniqueVolumeName) {
+	if volume.IsUniqueName(string(name)) {
+		c.enqueue(q, string(name))
 	}
 }
 
@@ -289,12 +297,12 @@ func (c *Controller) nodeChanged(ctx context.Context, before, after client.Objec
 	was, is := listed(before.(*corev1.Node)), listed(node)
 	for name, lists := range is {
 		if was[name] != lists {
-			c.enqueue(q, string(name))
+			c.enqueueListed(q, name)
 		}
 	}
 	for name := range was {
 		if _, ok := is[name]; !ok {
-			c.enqueue(q, string(name))
+			c.enqueueListed(q, name)
 		}
 	}
 }

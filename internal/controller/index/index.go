@@ -135,10 +135,11 @@ func stateVolumes(o client.Object) []string {
 }
 
 func nodeVolumes(o client.Object) []string {
-	attached := o.(*corev1.Node).Status.VolumesAttached
-	keys := make([]string, len(attached))
-	for i := range attached {
-		keys[i] = string(attached[i].Name)
+	var keys []string
+	for _, v := range o.(*corev1.Node).Status.VolumesAttached {
+		if volume.IsUniqueName(string(v.Name)) {
+			keys = append(keys, string(v.Name))
+		}
 	}
 	return keys
 }

@@ -28,6 +28,9 @@ func UniqueName(driver, handle string) string {
 	return uniqueNamePrefix + driver + "^" + handle
 }
 
+// IsUniqueName reports whether the name of a volume in the status of a Node is one of a CSI driver's volume.
+func IsUniqueName(name string) bool { return strings.HasPrefix(name, uniqueNamePrefix) }
+
 // Split takes a unique name apart, for a volume that has left nothing else. A handle may hold any character, a
 // driver's name no '^'.
 func Split(uniqueName string) (driver, handle string) {

@@ -76,7 +76,7 @@ func choose(f *Facts) *Node {
 }
 
 func before(f *Facts, n, m *Node) bool {
-	if a, b := n.takesNone(), m.takesNone(); a != b {
+	if a, b := n.takesNone() || lacksRoom(f, n), m.takesNone() || lacksRoom(f, m); a != b {
 		return b
 	}
 	if a, b := n.State.Entry.State == handshake.Attached, m.State.Entry.State == handshake.Attached; a != b {
@@ -86,6 +86,13 @@ func before(f *Facts, n, m *Node) bool {
 		return a
 	}
 	return n.Candidate().older(m.Candidate())
+}
+
+// lacksRoom reports whether the node has no part of the volume, and cannot take it at present. Nothing is to be waited for
+// there: a pod of an older intent may run on until the one elsewhere is ready.
+func lacksRoom(f *Facts, n *Node) bool {
+	return n.State.Entry.State == handshake.Absent && !occupied(n) &&
+		(!n.State.Exists || f.AttachRequired && n.DriverMissing || n.Limit.Reached())
 }
 
 // keeps reports whether what is on the node is to stay there.

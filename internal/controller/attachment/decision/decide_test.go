@@ -98,6 +98,10 @@ func pods(n *Node) { n.Pods = true }
 
 func noDriver(n *Node) { n.DriverMissing = true }
 
+func crowded(n *Node) { n.Limit = full }
+
+func agentless(n *Node) { n.State.Exists, n.State.Reported = false, false }
+
 func waits(n *Node) { n.SetWait("", "") }
 
 func tainted(n *Node) {
@@ -206,6 +210,14 @@ func TestDecide(t *testing.T) {
 			Facts{Exclusive: true, Nodes: []*Node{on("a", wanted("j")), on("b", wanted("i"))}}, "Attach b"},
 		{"or to the node that holds the lock",
 			Facts{Exclusive: true, Lock: lockOn("a"), Nodes: []*Node{on("a", wanted("j")), on("b", wanted("i"))}}, "Attach a"},
+		{"but not to a node without its driver", Facts{Exclusive: true,
+			Nodes: []*Node{on("a", wanted("i"), noDriver), on("b", wanted("j"))}}, "Attach b"},
+		{"nor to one with as many volumes as it takes", Facts{Exclusive: true,
+			Nodes: []*Node{on("a", wanted("i"), crowded), on("b", wanted("j"))}}, "Attach b"},
+		{"nor to one where no agent has ever been", Facts{Exclusive: true,
+			Nodes: []*Node{on("a", wanted("i"), agentless), on("b", wanted("j"))}}, "Attach b"},
+		{"it stays where it is while the driver is away", Facts{Exclusive: true, Lock: lockOn("a"), Nodes: []*Node{
+			on("a", wanted("i"), noDriver, va("1", "held")), on("b", wanted("j"))}}, ""},
 		{"an exclusive volume waits for its holder", Facts{Exclusive: true, Lock: lockOn("a"), Nodes: []*Node{
 			on("a", wanted("j"), va("1", "held", "attached"), entry(handshake.Attached, "1")), on("b", wanted("i")),
 		}}, ""},
