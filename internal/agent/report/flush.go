@@ -136,7 +136,8 @@ func (w *Writer) next(base *volumesv1alpha1.NodeVolumeState, batch []Change) (ne
 func (w *Writer) succeeded(next *volumesv1alpha1.NodeVolumeState, batch []Change, written bool, breaks int) {
 	w.mu.Lock()
 	if written {
-		w.last = record.LastReport{Schema: record.Schema, UID: next.UID, Reports: next.Status.Protocol.Reports}
+		w.last = record.LastReport{Schema: record.Schema, UID: next.UID, Created: next.CreationTimestamp.Unix(),
+			Reports: next.Status.Protocol.Reports}
 	}
 	// What was acknowledged after the session had ended may have been said to a restored API server.
 	if written && w.ends == breaks {

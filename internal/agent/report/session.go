@@ -147,7 +147,7 @@ func (s *Session) CheckRestored(ctx context.Context) error {
 	if err != nil {
 		return &UnwrittenError{Err: err}
 	}
-	if last.UID == s.Persisted.UID && last.ForgottenBy(nvs) {
+	if last.UID == s.Persisted.UID && last.ForgottenBy(nvs) && !s.succeeded(nvs) {
 		return s.endRestored()
 	}
 	s.Writer.NumberAbove(s.Persisted.Reports)

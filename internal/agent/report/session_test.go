@@ -8,6 +8,7 @@ package report
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -153,5 +154,68 @@ func TestAStateThatAnotherMachineMadeLaterIsNoRestore(t *testing.T) {
 					nvs.CreationTimestamp.Unix())
 			}
 		})
+	}
+}
+
+// stateAPI is an API server with the state of node n, created in that second.
+func stateAPI(created int64) client.WithWatch {
+	return fake.NewClientBuilder().WithScheme(controllertest.Scheme()).
+		WithStatusSubresource(&volumesv1alpha1.NodeVolumeState{}).
+		WithObjects(&volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "mine",
+			CreationTimestamp: metav1.NewTime(time.Unix(created, 0))}}).Build()
+}
+
+// startSession returns the session of node n, whose writer runs. It fails the test if the agent is to end.
+func startSession(t *testing.T, api client.Client, now clock.WithTicker, store *record.Store) *Session {
+	t.Helper()
+	w := NewWriter(now, logr.Discard())
+	s := NewSession(SessionOptions{NodeName: "n", Machine: thisMachine, Live: api, Writer: w,
+		Store: store, Clock: now, Log: logr.Discard(), RequeueAll: func() {}})
+	s.End = func(err error) { t.Errorf("the agent ends with %v, want it to go on", err) }
+	w.Machine, w.Read, w.Write = s.Machine, s.ReadState, s.WriteState
+	w.Written = func(*volumesv1alpha1.NodeVolumeState) {}
+	w.Render = func(nvs *volumesv1alpha1.NodeVolumeState, _ map[string]VolumeReport) {
+		nvs.Status.Protocol.ObservedUID, nvs.Status.Machine = nvs.UID, s.Machine
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); w.Run(ctx) }()
+	t.Cleanup(func() { stop(); <-done })
+	return s
+}
+
+func TestAMachineThatHasReportedAndComesBackAfterAnotherOneSeesNoRestore(t *testing.T) {
+	api := stateAPI(1000)
+	now := clocktesting.NewFakeClock(time.Unix(5000, 0))
+	store := &record.Store{Dir: filepath.Join(t.TempDir(), "volumes"), Replace: record.ReplaceFile}
+	s := startSession(t, api, now, store)
+	if err := s.Begin(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	disk, err := store.LoadLastReport()
+	if err != nil || disk.UID != "mine" || disk.Created != 1000 || disk.Reports == 0 {
+		t.Errorf("on the disk after a report: %+v, %v; want a report to the state mine of second 1000", disk, err)
+	}
+
+	if err := api.Delete(t.Context(), &volumesv1alpha1.NodeVolumeState{
+		ObjectMeta: metav1.ObjectMeta{Name: "n"}}); err != nil {
+		t.Fatal(err)
+	}
+	later := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "later",
+		CreationTimestamp: metav1.NewTime(time.Unix(2000, 0))}}
+	if err := api.Create(t.Context(), later); err != nil {
+		t.Fatal(err)
+	}
+	later.Status.Protocol.ObservedUID, later.Status.Machine = "later", otherMachine
+	if err := api.Status().Update(t.Context(), later); err != nil {
+		t.Fatal(err)
+	}
+	restarted := startSession(t, api, now, &record.Store{Replace: func(string, []byte) error { return nil }})
+	restarted.Persisted = disk
+	for name, s := range map[string]*Session{"the same process": s, "the next process": restarted} {
+		if err := s.CheckRestored(t.Context()); err != nil || s.Persisted.Restored || s.Persisted.UID != "later" ||
+			s.RestoreID != "" {
+			t.Errorf("%s: error %v, on the disk %+v; want the state later, and no restore", name, err, s.Persisted)
+		}
 	}
 }
