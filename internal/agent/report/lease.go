@@ -121,7 +121,7 @@ func (s *Session) writeLease(ctx context.Context, acquire bool, last record.Last
 	}
 	s.renewSpec(lease, acquire)
 	s.annotate(lease, last)
-	s.attempted = *lease.Spec.RenewTime
+	s.attempted = append(s.attempted, *lease.Spec.RenewTime)
 	begun := s.Clock.Now()
 	write := func() error { return s.Live.Update(ctx, lease) }
 	if create {
@@ -130,7 +130,7 @@ func (s *Session) writeLease(ctx context.Context, acquire bool, last record.Last
 	if err := write(); err != nil {
 		return err
 	}
-	s.lease, s.renewed = lease, begun
+	s.lease, s.renewed, s.attempted = lease, begun, nil
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -59,9 +60,11 @@ type SessionOptions struct {
 // Session begins sessions, and renews the Lease that announces them to the manager.
 type Session struct {
 	SessionOptions
-	// lease as it was renewed last, attempted the time that was written last, acknowledged or not.
-	lease     *coordinationv1.Lease
-	attempted metav1.MicroTime
+	// lease as it was renewed last.
+	lease *coordinationv1.Lease
+	// attempted are the times that were written since a renewal was acknowledged last. Each of these writes may have been
+	// taken, also late.
+	attempted []metav1.MicroTime
 	// renewed is when it was, on this process' own clock.
 	renewed time.Time
 	other   otherHolder
@@ -167,7 +170,7 @@ func (s *Session) checkLease(ctx context.Context) error {
 	case s.heldByOther(standing):
 		return s.succeed(ctx, standing)
 	case s.lease != nil && !s.lease.Spec.RenewTime.Equal(standing.Spec.RenewTime) &&
-		!s.attempted.Equal(standing.Spec.RenewTime):
+		!slices.ContainsFunc(s.attempted, func(t metav1.MicroTime) bool { return t.Equal(standing.Spec.RenewTime) }):
 		return s.endRestored()
 	}
 	s.lease = standing

@@ -219,3 +219,48 @@ func TestAMachineThatHasReportedAndComesBackAfterAnotherOneSeesNoRestore(t *test
 		}
 	}
 }
+
+// lateRenewal loses the answer to the first update of the Lease, which is taken only after the next read of it.
+type lateRenewal struct {
+	client.Client
+	held  client.Object
+	taken bool
+}
+
+func (l *lateRenewal) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
+	if l.held == nil {
+		l.held = o.DeepCopyObject().(client.Object)
+		return context.DeadlineExceeded
+	}
+	return l.Client.Update(ctx, o, opts...)
+}
+
+func (l *lateRenewal) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	err := l.Client.Get(ctx, key, o, opts...)
+	if _, lease := o.(*coordinationv1.Lease); lease && err == nil && l.held != nil && !l.taken {
+		l.taken = true
+		return l.Client.Update(ctx, l.held)
+	}
+	return err
+}
+
+func TestARenewalThatIsTakenAfterTheNextOneWasSentIsNoRestore(t *testing.T) {
+	now := clocktesting.NewFakeClock(time.Unix(5000, 0))
+	api := &lateRenewal{Client: stateAPI(1000)}
+	s := startSession(t, api, now, &record.Store{Replace: func(string, []byte) error { return nil }})
+	if err := s.renew(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	var errs []error
+	for range 3 { // one whose answer is lost, one that meets a conflict with it, and one that reads it
+		now.Step(leaseInterval)
+		errs = append(errs, s.renew(t.Context(), false))
+	}
+	if !errors.Is(errs[0], context.DeadlineExceeded) || !apierrors.IsConflict(errs[1]) {
+		t.Fatalf("renewals with a late write: errors %v, want a deadline and then a conflict", errs)
+	}
+	if errs[2] != nil || !s.Writer.inSession() || s.RestoreID != "" || len(s.attempted) > 0 {
+		t.Errorf("renewal after them: error %v, in a session %t, restore %q, remembered %v; want a session, no restore, "+
+			"and nothing remembered", errs[2], s.Writer.inSession(), s.RestoreID, s.attempted)
+	}
+}
