@@ -26,6 +26,7 @@ import (
 	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/driver"
 	"github.com/hawser-io/hawser/internal/mount"
+	"github.com/hawser-io/hawser/internal/status"
 )
 
 func notFound() error {
@@ -948,4 +949,54 @@ func TestAVolumeIsLetGoOf(t *testing.T) {
 			t.Errorf("volume vol, whose record is removed: reported %+v, want no line", line)
 		}
 	})
+}
+
+func TestAPodThatCameSinceTheFactsWereGatheredIsNotAwaited(t *testing.T) {
+	bind := func(b *bench, target string) record.PodBind {
+		return record.PodBind{Target: target, VolumeName: b.of.name(), Intent: b.use().Intent,
+			Pod: record.PodReference{Namespace: "default", Name: target}}
+	}
+	place := func(b *bench) record.PodBind {
+		p := bind(b, "place")
+		p.Directory = "directory"
+		return p
+	}
+	for name, test := range map[string]struct {
+		pods  func(*bench) []record.PodBind
+		again bool
+	}{
+		"the facts have no pod":           {func(*bench) []record.PodBind { return nil }, true},
+		"the facts have only a directory": {func(b *bench) []record.PodBind { return []record.PodBind{place(b)} }, true},
+		"the facts have the pod": {func(b *bench) []record.PodBind {
+			return []record.PodBind{bind(b, "pod")}
+		}, false},
+	} {
+		for _, earlier := range []bool{false, true} {
+			b := newBench(t, filesystem)
+			b.publish()
+			deletedIntents(b)
+			step := plan.Step{Kind: plan.Unpublish, Intent: "intent"}
+			tried := map[plan.Step]bool{step: true}
+			b.must(os.MkdirAll(b.agent.paths.PodBinds(), 0o700))
+			b.must(b.agent.pods.Add(bind(b, "pod"), false))
+			if earlier { // it has waited for a pod that is gone
+				f := b.facts()
+				f.Pods = []record.PodBind{bind(b, "earlier")}
+				b.must(b.agent.steps.Finish(b.volume, f, step, &failure.Problem{
+					Reason: volumesv1alpha1.ReasonUsedByPods, AwaitsEvent: true}))
+			}
+			f := b.facts()
+			f.Pods = test.pods(b)
+			err := b.agent.steps.Run(t.Context(), b.volume, f, step)
+			var p *failure.Problem
+			if errors.Is(err, failure.ErrChanged) != test.again || errors.As(err, &p) == test.again {
+				t.Errorf("%s: error %v, want that the facts have changed %t, or else a problem", name, err, test.again)
+			}
+			b.must(b.agent.steps.Finish(b.volume, f, step, err))
+			if after := b.volume.RequeueAfter(f, tried, b.clock.Now()); (after == status.FirstBackoff) != test.again {
+				t.Errorf("%s, waited for another pod before %t: tried again after %s, want after the first backoff %t", name,
+					earlier, after, test.again)
+			}
+		}
+	}
 }

@@ -85,7 +85,7 @@ func (env *Environment) keepPodsOut(
 	}
 	end, ok := env.Pods.BeginUndo(f.Name, u.Intent)
 	if !ok {
-		return nil, usedByPods(f.PodsOf(u))
+		return nil, awaitPods(f, u)
 	}
 	if err := env.Directories.Withdraw(ctx, f.Name, u.Intent); err != nil {
 		end()
@@ -117,6 +117,15 @@ func (v *Volume) retryNow(f *failure.Failure, now time.Time) {
 
 // namedPods is how many pods a message names; the others are counted.
 const namedPods = 5
+
+// awaitPods is the error for a publication that a pod has as its volume. If that is not yet in the facts, the pod may
+// be gone before they are gathered again: then the inputs would not change, and nothing would end the wait.
+func awaitPods(f plan.Facts, u record.Use) error {
+	if !slices.ContainsFunc(f.Pods, func(b record.PodBind) bool { return b.Shows(f.Name, u.Intent) && !b.HasPlace() }) {
+		return fmt.Errorf("undoing a publication: a pod uses it by now: %w", failure.ErrChanged)
+	}
+	return usedByPods(f.PodsOf(u))
+}
 
 // usedByPods is the error for a publication that pods use. The end of a pod is tried at once.
 func usedByPods(pods []string) error {

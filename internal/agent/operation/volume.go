@@ -288,8 +288,8 @@ func (v *Volume) RequeueAfter(f plan.Facts, tried map[plan.Step]bool, now time.T
 		case AwaitsConfirmation(f, a): // the confirmation wakes
 		case failed != nil && failed.NextAttemptTime != nil:
 			d = max(failed.NextAttemptTime.Sub(now), time.Millisecond)
-		case failed == nil && tried[a]:
-			d = status.FirstBackoff // it succeeded and is to be done again
+		case tried[a] && !failed.Waiting(inputs(f, a), now):
+			d = status.FirstBackoff // it succeeded and is to be done again, or the facts had changed
 		}
 		if d > 0 && (rest == 0 || d < rest) {
 			rest = d
