@@ -68,17 +68,13 @@ func (p process) mapsDevice(d Device, table *Table, files map[string]bool) ([]Ho
 		if files[m.file] {
 			continue
 		}
-		stat, err := p.stat(m.link)
-		if errors.Is(err, fs.ErrPermission) {
+		var stat unix.Statx_t
+		mapped, err := p.examine(m, func(link string) (err error) { stat, err = p.stat(link); return err })
+		shutDown := errors.Is(err, unix.EIO) || errors.Is(err, unix.ESTALE) // the filesystem of the file
+		if err != nil && !shutDown {
 			return nil, err
 		}
-		if errors.Is(err, unix.EIO) || errors.Is(err, unix.ESTALE) {
-			continue // a file of a filesystem that was shut down
-		}
-		if err != nil {
-			if err := p.unmapped(m, err); err != nil {
-				return nil, err
-			}
+		if !mapped || shutDown {
 			continue
 		}
 		if stat.Mode&unix.S_IFMT == unix.S_IFBLK && stat.Rdev_major == d.Major && stat.Rdev_minor == d.Minor {
@@ -195,14 +191,13 @@ func (p process) mapsMounts(mounts []Entry, on func(id int) bool) ([]Holder, err
 		return nil, err
 	}
 	for _, m := range mapped {
-		id, err := p.mountOf(m.link)
-		if err == nil && on(id) {
-			return []Holder{p.holder("has "+m.path+" mapped", false)}, nil
-		}
+		id := 0
+		mapped, err := p.examine(m, func(link string) (err error) { id, err = p.mountOf(link); return err })
 		if err != nil {
-			if err := p.unmapped(m, err); err != nil {
-				return nil, err
-			}
+			return nil, err
+		}
+		if mapped && on(id) {
+			return []Holder{p.holder("has "+m.path+" mapped", false)}, nil
 		}
 	}
 	return nil, nil

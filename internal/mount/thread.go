@@ -128,13 +128,24 @@ func (p process) mapped(of func(major, minor int) bool) ([]mapping, error) {
 	return found, nil
 }
 
-// unmapped returns nil if the process has given the mapping up meanwhile, which is why it cannot be examined. Otherwise
-// it returns the error.
-func (p process) unmapped(m mapping, failed error) error {
-	now, err := p.mapped(func(int, int) bool { return true })
-	// Its addresses may have been split since.
-	if err != nil || !slices.ContainsFunc(now, func(o mapping) bool { return o.file == m.file }) {
-		return err
+// examine calls look with a link to what is mapped. If the addresses have changed meanwhile, such as by a change of the
+// protection of a part, it does so again with the present ones. It returns false if the process has given it up.
+func (p process) examine(m mapping, look func(link string) error) (mapped bool, err error) {
+	var last error
+	for range 4 {
+		if last = look(m.link); !ended(last) {
+			return true, last
+		}
+		now, err := p.mapped(func(int, int) bool { return true })
+		if err != nil {
+			return false, err
+		}
+		i := slices.IndexFunc(now, func(o mapping) bool { return o.file == m.file })
+		if i < 0 {
+			return false, nil
+		}
+		m = now[i]
 	}
-	return fmt.Errorf("examining what process %d has mapped as %s: %w", p.pid, m.path, failed)
+	// Not wrapped: the process has not ended, which is what the error would show.
+	return true, fmt.Errorf("process %d changes what it has mapped as %s: %s", p.pid, m.path, last.Error())
 }

@@ -6,11 +6,13 @@ SPDX-License-Identifier: Apache-2.0
 package mount
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -176,4 +178,49 @@ func TestAMappedFileOfAFilesystemThatWasShutDownKeepsNoRawDevice(t *testing.T) {
 		t.Errorf("device %s, which nothing uses: error %v, want none", device.Path, err)
 	}
 	p.End()
+}
+
+func TestAMappingWhoseAddressesChangeIsExamined(t *testing.T) {
+	page := os.Getpagesize()
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, make([]byte, 2*page), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.Open(file, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory, err := unix.Mmap(fd, 0, 2*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err := errors.Join(err, unix.Close(fd)); err != nil {
+		t.Fatal(err)
+	}
+	p := processOf(os.Getpid())
+	mapped, err := p.mapped(func(int, int) bool { return true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(mapped, func(m mapping) bool { return m.path == file })
+	if i < 0 {
+		t.Fatalf("mappings of this process: %v, want one of %s", mapped, file)
+	}
+	exists := func(link string) error { _, err := os.Stat(filepath.Join(p.dir, link)); return err }
+	examine := func(what string, want bool) {
+		t.Helper()
+		if got, err := p.examine(mapped[i], exists); got != want || err != nil {
+			t.Errorf("%s: mapped %t, error %v, want %t", what, got, err, want)
+		}
+	}
+	examine("as it was mapped", true)
+	if err := unix.Mprotect(memory[page:], unix.PROT_READ); err != nil {
+		t.Fatal(err)
+	}
+	examine("split", true)
+	_, err = p.examine(mapped[i], func(string) error { return unix.ENOENT })
+	if err == nil || ended(err) {
+		t.Errorf("a mapping that changes each time: error %v, want one that shows no end of the process", err)
+	}
+	if err := unix.Munmap(memory); err != nil {
+		t.Fatal(err)
+	}
+	examine("given up", false)
 }

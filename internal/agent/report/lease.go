@@ -128,6 +128,9 @@ func (s *Session) writeLease(ctx context.Context, acquire bool, last record.Last
 		write = func() error { return s.Live.Create(ctx, lease) }
 	}
 	if err := write(); err != nil {
+		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) { // certainly not taken
+			s.attempted = s.attempted[:len(s.attempted)-1]
+		}
 		return err
 	}
 	s.lease, s.renewed, s.attempted = lease, begun, nil

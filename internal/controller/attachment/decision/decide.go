@@ -92,7 +92,7 @@ func before(f *Facts, n, m *Node) bool {
 // there: a pod of an older intent may run on until the one elsewhere is ready.
 func lacksRoom(f *Facts, n *Node) bool {
 	return n.State.Entry.State == handshake.Absent && !occupied(n) &&
-		(!n.State.Exists || f.AttachRequired && n.DriverMissing || n.Limit.Reached())
+		(!n.State.Exists || n.State.Blank || f.AttachRequired && n.DriverMissing || n.Limit.Reached())
 }
 
 // keeps reports whether what is on the node is to stay there.

@@ -100,7 +100,7 @@ func noDriver(n *Node) { n.DriverMissing = true }
 
 func crowded(n *Node) { n.Limit = full }
 
-func agentless(n *Node) { n.State.Exists, n.State.Reported = false, false }
+func agentless(n *Node) { n.State.Blank, n.State.Reported = true, false }
 
 func waits(n *Node) { n.SetWait("", "") }
 

@@ -170,7 +170,7 @@ func findHolder(f *Facts, n *Node, i *Intent) *Finding {
 	if blocking := blockers(f, n); len(blocking) > 0 {
 		return not(volumesv1alpha1.ReasonVolumeInUse, "%s", heldBy(blocking, i.Object.Namespace))
 	}
-	if first := choose(f); f.Exclusive && first != nil && first != n {
+	if first := choose(f); f.Exclusive && first != nil && first != n && !n.Limit.Reached() {
 		return not(volumesv1alpha1.ReasonVolumeInUse, "%s", heldBy([]*Node{first}, i.Object.Namespace))
 	}
 	return nil
