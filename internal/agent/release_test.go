@@ -632,7 +632,8 @@ func TestAStageIsUndone(t *testing.T) {
 		}
 		b.done(plan.Stage)
 		if f := b.facts(); !f.Released() || f.Stage != record.Present {
-			t.Errorf("volume vol, staged again: released %t, the stage is %v, want it left to the kubelet", f.Released(), f.Stage)
+			t.Errorf("volume vol, staged again: released %t, the stage is %v, want it left to the kubelet", f.Released(),
+				f.Stage)
 		}
 	})
 	t.Run("again, once an earlier call cannot mount it any more", func(t *testing.T) {

@@ -119,7 +119,8 @@ func TestAHiddenMountIsNotReachable(t *testing.T) {
 
 // A table of which a part is older than the rest may have an ID twice: as it was, and as another mount's.
 func TestAMountWhoseParentsHaveNoEndCannotBeReached(t *testing.T) {
-	table := NewTable([]Entry{{ID: 1, Path: "/"}, {ID: 100, ParentID: 50, Path: "/x"}, {ID: 50, ParentID: 100, Path: "/x/y"}})
+	table := NewTable([]Entry{{ID: 1, Path: "/"}, {ID: 100, ParentID: 50, Path: "/x"},
+		{ID: 50, ParentID: 100, Path: "/x/y"}})
 	for path, reached := range map[string]bool{"/": true, "/x": false, "/x/y": false} {
 		if _, ok := table.At(path); ok != reached {
 			t.Errorf("mount at %s can be reached: %t, want %t", path, ok, reached)

@@ -385,8 +385,8 @@ func TestAccessThatIsCutIsAskedForOnceTheAgentFallsSilent(t *testing.T) {
 	n.EvidenceDue = 0
 	evidence, err := c.confirmCut(t.Context(), f, n, nvs, n.State)
 	if err != nil || evidence != nil || n.EvidenceDue != 30*time.Second {
-		t.Errorf("an agent that is heard while a fence is confirmed: evidence %+v, error %v, next look in %s; want none, in 30s",
-			evidence, err, n.EvidenceDue)
+		t.Errorf("an agent that is heard while a fence is confirmed: evidence %+v, error %v, next look in %s; want none, in "+
+			"30s", evidence, err, n.EvidenceDue)
 	}
 	n.Wanted = wanted
 	if due := decision.EvidenceDue(f, c.Protocol, n); due != 0 {

@@ -22,9 +22,9 @@ import (
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=patch
 
 // selectNode names the intent's node to a claim that waits for its first consumer, as the scheduler would
-// for a pod. Where a node is named already, another consumer was first. A provisioner that cannot make the volume on the
-// node removes the name, so that the scheduler may name another. Here it is named again, after a wait that doubles: each
-// time is a call of the driver. It returns that wait, and notes in r what it waits for.
+// for a pod. Where a node is named already, another consumer was first. A provisioner that cannot make the volume on
+// the node removes the name, so that the scheduler may name another. Here it is named again, after a wait that doubles:
+// each time is a call of the driver. It returns that wait, and notes in r what it waits for.
 func (c *Controller) selectNode(ctx context.Context, f resolve.Facts, r *resolve.Result) (time.Duration, error) {
 	if !r.SelectNode || f.Claim.Annotations[cached.SelectedNodeAnnotation] != "" {
 		return 0, nil

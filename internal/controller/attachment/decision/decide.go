@@ -88,8 +88,8 @@ func before(f *Facts, n, m *Node) bool {
 	return n.Candidate().older(m.Candidate())
 }
 
-// lacksRoom reports whether the node has no part of the volume, and cannot take it at present. Nothing is to be waited for
-// there: a pod of an older intent may run on until the one elsewhere is ready.
+// lacksRoom reports whether the node has no part of the volume, and cannot take it at present. Nothing is to be waited
+// for there: a pod of an older intent may run on until the one elsewhere is ready.
 func lacksRoom(f *Facts, n *Node) bool {
 	return n.State.Entry.State == handshake.Absent && !occupied(n) &&
 		(!n.State.Exists || n.State.Blank || f.AttachRequired && n.DriverMissing || n.Limit.Reached())

@@ -74,8 +74,8 @@ func tooManyUses(n *Node, i *Intent) *Finding {
 		n.Name, volumesv1alpha1.MaxUses)
 }
 
-// WaitingNamespaces are the namespaces whose intents of the volume wait for the end of others on the node, each with the
-// oldest of these.
+// WaitingNamespaces are the namespaces whose intents of the volume wait for the end of others on the node, each with
+// the oldest of these.
 func (n *Node) WaitingNamespaces() map[string]*Intent {
 	waiting := map[string]*Intent{}
 	for _, i := range n.Refused {
