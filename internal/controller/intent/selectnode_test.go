@@ -84,8 +84,8 @@ func TestANodeThatAProvisionerGivesBackIsNamedAgainAfterAWaitThatDoubles(t *test
 	}
 	reconcile()
 	if again := reconcile(); again != status.FirstBackoff || named != 1 || last.Message != "its volume is awaited" {
-		t.Errorf("a node that was given back once: named %d times, again after %s, with the message %q; want once, after %s, "+
-			"and that of before", named, again, last.Message, status.FirstBackoff)
+		t.Errorf("a node that was given back once: named %d times, again after %s, with the message %q; want once, after "+
+			"%s, and that of before", named, again, last.Message, status.FirstBackoff)
 	}
 	for k, want := 2, 2*status.FirstBackoff; want < status.LongestBackoff; k, want = k+1, 2*want {
 		clock.Step(c.Named.Get("u"))

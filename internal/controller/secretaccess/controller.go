@@ -12,8 +12,8 @@ SPDX-License-Identifier: Apache-2.0
 //
 // The access is given as soon as an intent resolves to a volume with Secrets. That is before the volume is attached,
 // and so before the agent needs it. Beyond a number of Secrets it is given once the volume is attached. It ends with
-// the last intent that wants the volume staged. To undo that a driver gets no Secret, but the agent may read that of the
-// stage until then: it stages again if the kubelet began to use the volume meanwhile.
+// the last intent that wants the volume staged. To undo that a driver gets no Secret, but the agent may read that of
+// the stage until then: it stages again if the kubelet began to use the volume meanwhile.
 package secretaccess
 
 import (
