@@ -7,7 +7,6 @@ package placement
 
 import (
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	storagehelpers "k8s.io/component-helpers/storage/volume"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -78,24 +77,19 @@ func (v *volumeFacts) ofUnbound(name string) (alternatives, *waiting) {
 	case className != "" && v.class == nil:
 		return nil, waitFor(volumesv1alpha1.ReasonStorageClassNotFound, "StorageClass %s of claim %s does not exist",
 			className, name)
-	case v.claim.Spec.VolumeName != "" || !waitsForFirstConsumer(v.class):
+	case v.claim.Spec.VolumeName != "" || !volume.WaitsForFirstConsumer(v.class):
 		return nil, waitFor(volumesv1alpha1.ReasonClaimNotBound, "claim %s is not bound to a volume", name)
 	case v.selected() != "" && v.node == nil:
 		return nil, waitFor(volumesv1alpha1.ReasonNodeNotFound, "node %s, which was selected for claim %s, does not exist",
 			v.selected(), name)
 	case v.selected() != "":
 		return pin(v.node.Name), nil
-	case v.class.Provisioner == "" || v.class.Provisioner == storagehelpers.NotSupportedProvisioner:
+	case !volume.Provisions(v.class):
 		return nil, waitFor(volumesv1alpha1.ReasonNoProvisioner, "claim %s waits for its first consumer, and its "+
 			"StorageClass %s has no provisioner. Only the scheduler can choose one of several volumes: let a pod use the claim "+
 			"itself once, or set spec.volumeName of the claim", name, className)
 	}
 	return ofTopologies(v.class), nil
-}
-
-func waitsForFirstConsumer(class *storagev1.StorageClass) bool {
-	return class != nil && class.VolumeBindingMode != nil &&
-		*class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
 // selected is the node that was selected for a claim without a volume; empty for none.

@@ -9,11 +9,11 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	storagehelpers "k8s.io/component-helpers/storage/volume"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/index"
+	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/status"
 )
 
@@ -64,7 +64,7 @@ func checkClaimPhase(f Facts) *Result {
 		)
 	case f.Claim.Status.Phase == corev1.ClaimBound && f.Claim.Spec.VolumeName != "":
 		return nil
-	case waitsForFirstConsumer(f) && f.Claim.Annotations[storagehelpers.AnnSelectedNode] == "" && !provisions(f.Class):
+	case waitsForFirstConsumer(f) && f.Claim.Annotations[storagehelpers.AnnSelectedNode] == "" && !volume.Provisions(f.Class):
 		return failed(volumesv1alpha1.ReasonNoProvisioner, "claim %s waits for its first consumer, and its StorageClass %s "+
 			"has no provisioner. Only the scheduler can choose one of several volumes: let a pod use the claim itself once, or "+
 			"set spec.volumeName of the claim", claimName(f), f.Class.Name)
@@ -79,12 +79,5 @@ func checkClaimPhase(f Facts) *Result {
 }
 
 func waitsForFirstConsumer(f Facts) bool {
-	return !ofPod(f) && f.Claim.Spec.VolumeName == "" && f.Class != nil && f.Class.VolumeBindingMode != nil &&
-		*f.Class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
-}
-
-// provisions reports whether volumes of the class are made. To name a node to a claim of another class keeps the
-// scheduler from binding one of the volumes that exist.
-func provisions(class *storagev1.StorageClass) bool {
-	return class.Provisioner != "" && class.Provisioner != storagehelpers.NotSupportedProvisioner
+	return !ofPod(f) && f.Claim.Spec.VolumeName == "" && volume.WaitsForFirstConsumer(f.Class)
 }
