@@ -64,7 +64,8 @@ func checkClaimPhase(f Facts) *Result {
 		)
 	case f.Claim.Status.Phase == corev1.ClaimBound && f.Claim.Spec.VolumeName != "":
 		return nil
-	case waitsForFirstConsumer(f) && f.Claim.Annotations[storagehelpers.AnnSelectedNode] == "" && !volume.Provisions(f.Class):
+	case waitsForFirstConsumer(f) && f.Claim.Annotations[storagehelpers.AnnSelectedNode] == "" &&
+		!volume.Provisions(f.Class):
 		return failed(volumesv1alpha1.ReasonNoProvisioner, "claim %s waits for its first consumer, and its StorageClass %s "+
 			"has no provisioner. Only the scheduler can choose one of several volumes: let a pod use the claim itself once, or "+
 			"set spec.volumeName of the claim", claimName(f), f.Class.Name)
