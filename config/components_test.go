@@ -21,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
+	"github.com/hawser-io/hawser/config"
+	"github.com/hawser-io/hawser/internal/metrics/reference"
 	"github.com/hawser-io/hawser/test/apiserver"
 )
 
@@ -131,6 +133,48 @@ func TestTheMonitorsFindTheMetricsOfEachProgram(t *testing.T) {
 		}
 		find(t, objects, "Secret", secret)
 	}
+}
+
+// TestAMonitorKeepsTheLabelsThatMetricsHaveThemselves: where a target has a label of that name, Prometheus renames the
+// one of the metric to exported_..., and the alerts group by that of the target.
+func TestAMonitorKeepsTheLabelsThatMetricsHaveThemselves(t *testing.T) {
+	objects, err := config.Load(config.Manifests, "monitoring")
+	expectAllowed(t, err)
+	for _, monitor := range []struct{ kind, name, endpoints, program string }{
+		{"ServiceMonitor", managerAccount, "endpoints", "manager"},
+		{"PodMonitor", agentAccount, "podMetricsEndpoints", "agent"},
+		{"PodMonitor", operatorAccount, "podMetricsEndpoints", "operator"},
+	} {
+		list, _, err := unstructured.NestedSlice(find(t, objects, monitor.kind, monitor.name).Object, "spec",
+			monitor.endpoints)
+		expectAllowed(t, err)
+		endpoint := list[0].(map[string]any)
+		metrics, err := reference.Programs[monitor.program]()
+		expectAllowed(t, err)
+		ofTarget := labelsOfTargets(t, endpoint)
+		for _, metric := range metrics {
+			for _, label := range metric.Labels {
+				if slices.Contains(ofTarget, label) && endpoint["honorLabels"] != true {
+					t.Errorf("the monitor of the %s has the label %s of %s renamed, want honorLabels", monitor.program, label,
+						metric.Name)
+				}
+			}
+		}
+	}
+}
+
+// labelsOfTargets are the labels that the Prometheus operator gives the targets of an endpoint.
+func labelsOfTargets(t *testing.T, endpoint map[string]any) []string {
+	t.Helper()
+	names := []string{"job", "instance", "namespace", "pod", "container", "service", "endpoint"}
+	relabelings, _, err := unstructured.NestedSlice(endpoint, "relabelings")
+	expectAllowed(t, err)
+	for _, relabeling := range relabelings {
+		if label, ok := relabeling.(map[string]any)["targetLabel"].(string); ok {
+			names = append(names, label)
+		}
+	}
+	return names
 }
 
 // podTemplates of both programs.
