@@ -112,7 +112,7 @@ func (d *declare) run(ctx context.Context, g *facts.Gatherer, args []string) err
 		found = append(found, "WARNING: the node is Ready and its agent reports, so it releases the volume itself. "+
 			"A declaration overrules that report")
 	}
-	_, _ = fmt.Fprintf(d.ErrOut, "Found on node %s:\n  %s\n", args[0], strings.Join(found, "\n  "))
+	_, _ = fmt.Fprintf(d.ErrOut, "Found on node %s:\n  %s\n", args[0], visible(strings.Join(found, "\n  ")))
 	if d.dryRun {
 		_, err := fmt.Fprintf(d.Out, "not declared (--dry-run): attachments %s of node %s\n", strings.Join(uids, ", "),
 			args[0])

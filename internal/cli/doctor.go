@@ -186,7 +186,7 @@ var rpcError = regexp.MustCompile(`rpc error: code = (\w+) desc = `)
 // what writes in one line what was found, with at most so many characters.
 func (w *writer) what(f *explain.Finding, most int) {
 	says, _, _ := strings.Cut(f.Says, ". ")
-	says = strings.TrimSuffix(says, ".")
+	says = cell(strings.TrimSuffix(says, "."))
 	if f.Detail != "" {
 		detail := rpcError.ReplaceAllString(cell(explain.WithoutTries(f.Detail)), "$1: ") // the age is there already
 		says += ": " + withoutMiddle(detail, most-len(says)-len(": "))
@@ -227,9 +227,9 @@ func objectOf(f *doctor.Finding, object facts.Ref) string {
 // withClaim names an object, and the claim of its volume.
 func withClaim(object facts.Ref, claim *facts.Ref) string {
 	if claim == nil || *claim == object {
-		return object.String()
+		return cell(object.String())
 	}
-	return fmt.Sprintf("%s (claim %s/%s)", object, claim.Namespace, claim.Name)
+	return cell(fmt.Sprintf("%s (claim %s/%s)", object, claim.Namespace, claim.Name))
 }
 
 // waiting counts what waits, and names the first.

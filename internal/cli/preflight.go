@@ -167,7 +167,8 @@ func (w *writer) driverTable(r *preflight.Report) {
 		return
 	}
 	w.printf("\n")
-	t := printers.GetNewTabWriter(&w.Builder)
+	table := printers.GetNewTabWriter(&w.Builder)
+	t := visibly{table}
 	_, _ = fmt.Fprintln(t, "DRIVER\tNODES\tVOLUMES\tATTACHED\tATTACHER\tHAWSER GIVES")
 	for i := range r.Drivers {
 		d := &r.Drivers[i]
@@ -188,7 +189,7 @@ func (w *writer) driverTable(r *preflight.Report) {
 		}
 		_, _ = fmt.Fprintf(t, "(%s)\t\t%d\t\t\t%s\n", s.Name, s.Volumes, gives)
 	}
-	_ = t.Flush()
+	_ = table.Flush()
 }
 
 // known is a number; a dash where it was not read.

@@ -8,8 +8,10 @@ package cli
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/util/duration"
 
@@ -61,7 +63,7 @@ type writer struct {
 // all about each finding.
 func text(r *explain.Report, colored, wide bool) string {
 	w := &writer{colored: colored, now: r.Time}
-	w.printf("%s: %s\n", r.Subject, r.Verdict)
+	w.printf("%s: %s\n", r.Subject, cell(r.Verdict))
 	for i, f := range r.Findings {
 		switch i {
 		case 0:
@@ -101,8 +103,19 @@ func (w *writer) timeline(moments []explain.Moment) {
 	}
 }
 
-// printf cannot fail: a Builder takes everything.
-func (w *writer) printf(format string, args ...any) { _, _ = fmt.Fprintf(&w.Builder, format, args...) }
+// printf writes texts so that they are visible, and the name of an object in one line. It cannot fail: a Builder takes
+// everything.
+func (w *writer) printf(format string, args ...any) {
+	for i, arg := range args {
+		switch arg := arg.(type) {
+		case string:
+			args[i] = visible(arg)
+		case fmt.Stringer:
+			args[i] = cell(arg.String())
+		}
+	}
+	_, _ = fmt.Fprintf(&w.Builder, format, args...)
+}
 
 func (w *writer) title(t string) { w.printf("\n%s\n", t) }
 
@@ -165,9 +178,42 @@ func (w *writer) line(name, value string) {
 
 func (w *writer) age(since time.Time) string { return duration.HumanDuration(w.now.Sub(since)) }
 
-func (w *writer) paint(s, color string) string {
+// painted is a text with the codes of its colour, which printf writes as it is.
+type painted string
+
+func (w *writer) paint(s, color string) painted {
+	s = visible(s)
 	if !w.colored {
-		return s
+		return painted(s)
 	}
-	return "\033[" + color + "m" + s + "\033[0m"
+	return painted("\033[" + color + "m" + s + "\033[0m")
+}
+
+// visible is a text with every control character as its escape sequence in Go, but for the ends of lines and tabs.
+// The names in pods and the messages of drivers may have such characters, and a terminal would obey them.
+func visible(text string) string {
+	controls := func(r rune) bool { return r != '\n' && r != '\t' && !strconv.IsGraphic(r) }
+	text = strings.ToValidUTF8(text, string(utf8.RuneError))
+	if strings.IndexFunc(text, controls) < 0 {
+		return text
+	}
+	var b strings.Builder
+	for _, r := range text {
+		if controls(r) {
+			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// visibly writes every text so that it is visible. Each Write has whole texts.
+type visibly struct{ io.Writer }
+
+func (v visibly) Write(text []byte) (int, error) {
+	if _, err := io.WriteString(v.Writer, visible(string(text))); err != nil {
+		return 0, err
+	}
+	return len(text), nil
 }

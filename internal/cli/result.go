@@ -75,7 +75,7 @@ func (o *options) show(r *result) error {
 		return nil
 	}
 	w := printers.GetNewTabWriter(o.Out)
-	r.text(w)
+	r.text(visibly{w})
 	return w.Flush()
 }
 
@@ -111,7 +111,7 @@ func refOf(text string) facts.Ref {
 }
 
 // cell is a text in its place in a table or a tree. Errors of drivers may have several lines.
-func cell(text string) string { return strings.Join(strings.Fields(text), " ") }
+func cell(text string) string { return visible(strings.Join(strings.Fields(text), " ")) }
 
 // reporting is a command that reads and reports.
 type reporting func(context.Context, *facts.Gatherer, []string) (*result, error)

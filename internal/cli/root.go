@@ -49,7 +49,7 @@ func Run(ctx context.Context, args []string, streams genericiooptions.IOStreams)
 	err := root.ExecuteContext(ctx)
 	exit := code(err)
 	if exit == Failed || exit == TimedOut {
-		_, _ = fmt.Fprintln(streams.ErrOut, "kubectl hawser:", sentence(err))
+		_, _ = fmt.Fprintln(streams.ErrOut, "kubectl hawser:", visible(sentence(err)))
 	}
 	return exit
 }
@@ -168,7 +168,7 @@ func (o *options) progress() func(string) {
 	if !isTerminal(o.ErrOut) {
 		return nil
 	}
-	return func(what string) { _, _ = fmt.Fprintf(o.ErrOut, "\r\033[Kreading %s", what) }
+	return func(what string) { _, _ = fmt.Fprintf(o.ErrOut, "\r\033[Kreading %s", visible(what)) }
 }
 
 // progressDone clears the line of the progress.

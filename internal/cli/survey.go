@@ -78,7 +78,7 @@ func branchRefs(refs []facts.Ref, b tree.Branch) []facts.Ref {
 }
 
 func writeBranch(w io.Writer, b *tree.Branch, first, rest string) {
-	text := b.Object
+	text := cell(b.Object)
 	if b.Text != "" {
 		text += ": " + cell(b.Text)
 	}

@@ -65,7 +65,7 @@ func (o *options) follow(cmd *cobra.Command, run reporting, args []string) error
 	f.g.Progress = nil
 	base := f.g.Reader.(*server.Reader)
 	f.live = live.New(ctx, base, base, func(what string, err error) {
-		_, _ = fmt.Fprintf(o.ErrOut, "kubectl hawser: changes of %s do not show: %v\n", what, err)
+		_, _ = fmt.Fprintf(o.ErrOut, "kubectl hawser: changes of %s do not show: %s\n", what, visible(err.Error()))
 	})
 	f.g.Reader = f.live
 	if err := f.report(ctx); err != nil {
@@ -85,7 +85,7 @@ func (f *following) loop(ctx context.Context) error {
 		}
 		if err := f.report(ctx); err != nil && ctx.Err() == nil {
 			// The subject may come back, and what could not be read in time is read at its next change.
-			_, _ = fmt.Fprintln(f.ErrOut, "kubectl hawser:", sentence(err))
+			_, _ = fmt.Fprintln(f.ErrOut, "kubectl hawser:", visible(sentence(err)))
 			f.printed = ""
 		}
 	}

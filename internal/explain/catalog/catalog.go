@@ -10,6 +10,7 @@ SPDX-License-Identifier: Apache-2.0
 package catalog
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -97,11 +98,27 @@ func (e Entry) URL() string {
 		strings.ToLower(e.Code)
 }
 
-// Commands are those commands whose places are all known.
+// ofName matches what Kubernetes takes as the name of an object, a finalizer or a UID. A pod may name any other text as
+// its claim, and a claim as its volume. A shell would run it, or kubectl take it for a flag or for several names.
+var ofName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]*$`)
+
+// ofSeveral are the places that may have several names.
+var ofSeveral = []string{"pods", "volumes"}
+
+// fits reports whether a place of a command may have a value.
+func fits(place, value string) bool {
+	names := []string{value}
+	if slices.Contains(ofSeveral, place) {
+		names = strings.Split(value, " ")
+	}
+	return !slices.ContainsFunc(names, func(name string) bool { return !ofName.MatchString(name) })
+}
+
+// Commands are those commands whose places are all known, and are names.
 func (e Entry) Commands(places map[string]string) []string {
 	var pairs, commands []string
 	for name, value := range places {
-		if value != "" {
+		if fits(name, value) {
 			pairs = append(pairs, "{"+name+"}", value)
 		}
 	}

@@ -209,6 +209,25 @@ func TestCommandsAreLeftOutWhileAPlaceIsUnknown(t *testing.T) {
 	}
 }
 
+// TestACommandHasNamesOnly: the author of a pod chooses the name of its claim, and an administrator runs the command.
+func TestACommandHasNamesOnly(t *testing.T) {
+	for place, values := range map[string]map[string]bool{
+		"claim": {"data": true, "data-web-0.b": true, "x;y": false, "$(reboot)": false, "x y": false, "--all": false,
+			"x\ny": false, "x\x1b[2J": false, "é": false},
+		"uid":       {"8D3F2b1c-6a0e": true, "`id`": false},
+		"finalizer": {"external-attacher/disk-example-com": true, "a'b": false},
+		"pods":      {"web-0 web-1": true, "web-0 --all": false, "web-0 ": false, "web-0;id": false},
+		"volumes":   {"pv-1 pv-2": true, "pv-1 *": false},
+	} {
+		for value, want := range values {
+			e := catalog.Entry{Run: []string{"kubectl get {" + place + "}"}}
+			if got := e.Commands(map[string]string{place: value}); (len(got) == 1) != want {
+				t.Errorf("commands %q of a %s that is %q, want one: %t", got, place, value, want)
+			}
+		}
+	}
+}
+
 // TestNoCommandHasARemark: a remark behind a command is arguments to a shell that takes none at its prompt, as zsh
 // does.
 func TestNoCommandHasARemark(t *testing.T) {
