@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package doctor
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -187,6 +188,28 @@ var hawserSituations = []situation{
 	}, map[string]func(*world){"for a moment": func(w *world) {
 		w.Intents.Items[1].Status.Conditions[1].LastTransitionTime = ago(time.Second)
 	}, "it is being deleted": func(w *world) { deleted(w.Intents.Items[1], time.Second) }}, "because"},
+}
+
+// addWaitingIntent adds one for a volume that another node has.
+func (w *world) addWaitingIntent(name, node, claim, pv string) {
+	conditions := w.addIntent(name, node, claim, pv).Status.Conditions
+	for i := range conditions {
+		conditions[i].Status, conditions[i].Reason = metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse
+	}
+}
+
+// TestAnIntentThatWaitsForAVolumeOnTwoNodesIsShownWithIt: Kubernetes attached it to the intent's node for a pod.
+func TestAnIntentThatWaitsForAVolumeOnTwoNodesIsShownWithIt(t *testing.T) {
+	w := newWorld()
+	w.withHawser()
+	w.addAttachment("pv-1", "handle-1", "node-b")
+	w.addIntent("held", "node-a", "data", "pv-1")
+	w.addWaitingIntent("waits", "node-b", "data", "pv-1")
+	r := Examine(w.Cluster, noon)
+	if got := codesOf(r); !slices.Equal(got, []string{"HWS926"}) || r.Findings[0].Severity != Danger ||
+		r.Findings[0].Waiting != 1 {
+		t.Errorf("found %v: %+v; want HWS926 alone, with one intent that waits", got, r.Findings)
+	}
 }
 
 func TestASilentAgentOnADeadNodeIsOneFinding(t *testing.T) {

@@ -37,6 +37,7 @@ var notStorage = map[string]bool{
 var held = map[string]bool{
 	catalog.MultiAttach: true, catalog.HeldElsewhere: true, volumesv1alpha1.ReasonVolumeInUse: true,
 	volumesv1alpha1.ReasonReadWriteOncePod: true, catalog.PodSingleUser: true, catalog.HolderOnDeadNode: true,
+	catalog.ExclusiveTwice: true,
 }
 
 // waitingPods finds what pods wait for, once for each cause.

@@ -110,6 +110,13 @@ func (w *walk) attachedTwice(v *facts.Volume) {
 		}
 		w.link(facts.Ref{Kind: facts.KindAttachment, Name: va.Name}, Bad, "attached to "+va.Spec.NodeName,
 			va.CreationTimestamp.Time)
+		w.twice(v, va)
+	}
+}
+
+// twice reports that an exclusive volume is attached to its node, and by another attachment to a second one.
+func (w *walk) twice(v *facts.Volume, va *storagev1.VolumeAttachment) {
+	if v.Attached() && va.Status.Attached {
 		w.find(about{object: v.Volume.Ref, reason: catalog.ExclusiveTwice, since: va.CreationTimestamp.Time,
 			detail: "attached to nodes " + v.Node + ", " + va.Spec.NodeName})
 	}

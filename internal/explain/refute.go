@@ -43,7 +43,7 @@ var ofVolume = map[string]func(*facts.Facts, *facts.Volume) string{
 	volumesv1alpha1.ReasonPodNotOnNode: func(f *facts.Facts, v *facts.Volume) string {
 		return says(f.Pod.Found && f.Pod.Value.Spec.NodeName == v.Node, f.Pod.Ref, "is on the node")
 	},
-	volumesv1alpha1.ReasonVolumeInUse:      isAttached,
+	volumesv1alpha1.ReasonVolumeInUse:      hasAlone,
 	volumesv1alpha1.ReasonDetachFailed:     isAttached,
 	volumesv1alpha1.ReasonAttachFailed:     isAttached,
 	volumesv1alpha1.ReasonAttacherSilent:   isAttached,
@@ -105,6 +105,19 @@ func volumeExists(_ *facts.Facts, v *facts.Volume) string {
 func isAttached(f *facts.Facts, v *facts.Volume) string {
 	return says(v.Attached() && v.Attachment.Value.Status.AttachError == nil && !v.Other.Asked() && !waitsForLifted(f, v),
 		v.Attachment.Ref, "is attached")
+}
+
+// hasAlone shows that a volume is attached to its node, and that no other node has it. Kubernetes attaches a volume for
+// a pod also while an intent has it on another node.
+func hasAlone(f *facts.Facts, v *facts.Volume) string {
+	holder := v.Lock.Value.Holder
+	if holder != "" && holder != v.Node || len(v.Elsewhere.Items) > 0 ||
+		slices.ContainsFunc(v.Intents.Items, func(i volumesv1alpha1.VolumeAttachmentIntent) bool {
+			return i.Spec.NodeName != v.Node && conditionTrue(i.Status.Conditions, volumesv1alpha1.ConditionAttached)
+		}) {
+		return ""
+	}
+	return isAttached(f, v)
 }
 
 // waitsForLifted reports whether a node may write again to the volume, which was forced away from it. No other node

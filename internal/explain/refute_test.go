@@ -138,6 +138,44 @@ func TestAVolumeThatIsAttachedWaitsForANodeThatMayWriteToItAgain(t *testing.T) {
 	}
 }
 
+// TestAVolumeThatAnotherNodeHoldsIsNotFree: Kubernetes attached it to the node for a pod all the same.
+func TestAVolumeThatAnotherNodeHoldsIsNotFree(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*facts.Volume)
+		want   []string
+	}{
+		"no other node has it": {func(*facts.Volume) {}, []string{"HWS435"}},
+		"its own node has the lock": {func(v *facts.Volume) { v.Lock.Value.Holder = "node-b" },
+			[]string{"HWS435"}},
+		"another node has the lock": {func(v *facts.Volume) { v.Lock.Value.Holder = "node-a" }, []string{"HWS206"}},
+		"an intent has it on another node": {func(v *facts.Volume) {
+			v.Intents.Items = []volumesv1alpha1.VolumeAttachmentIntent{{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "other"},
+				Spec:       volumesv1alpha1.VolumeAttachmentIntentSpec{NodeName: "node-a"},
+				Status: volumesv1alpha1.VolumeAttachmentIntentStatus{Conditions: []metav1.Condition{
+					{Type: volumesv1alpha1.ConditionAttached, Status: metav1.ConditionTrue}}}}}
+		}, []string{"HWS206"}},
+		"it is attached to both nodes": {func(v *facts.Volume) {
+			v.Elsewhere.Items = []storagev1.VolumeAttachment{{ObjectMeta: metav1.ObjectMeta{Name: "csi-2"},
+				Spec:   storagev1.VolumeAttachmentSpec{Attacher: v.Driver, NodeName: "node-a"},
+				Status: storagev1.VolumeAttachmentStatus{Attached: true}}}
+		}, []string{"HWS926", "HWS206", "HWS713"}},
+	} {
+		f := healthy(failing(volumesv1alpha1.ReasonVolumeInUse), nil)
+		f.Volumes[0].Exclusive = true
+		tt.change(&f.Volumes[0])
+		var codes []string
+		for _, finding := range Explain(f).Findings {
+			if (finding.Level == catalog.Problem) == (finding.Code != "HWS435") {
+				codes = append(codes, finding.Code)
+			}
+		}
+		if !slices.Equal(codes, tt.want) {
+			t.Errorf("%s: codes %q, want %q", name, codes, tt.want)
+		}
+	}
+}
+
 func TestWhatIsRefutedIsAWaitForTheWriterOfTheCondition(t *testing.T) {
 	r := Explain(healthy(failing(volumesv1alpha1.ReasonNodeTainted), nil))
 	if len(r.Findings) != 1 || r.Findings[0].Reason != catalog.Outdated || r.Findings[0].Level != catalog.Waiting ||

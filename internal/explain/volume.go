@@ -229,6 +229,7 @@ func (w *walk) elsewhere(v *facts.Volume) {
 			continue
 		}
 		w.link(ref, Bad, "attached to "+va.Spec.NodeName, va.CreationTimestamp.Time)
+		w.twice(v, va)
 		w.find(about{object: ref, reason: catalog.HeldElsewhere, since: va.CreationTimestamp.Time, places: places,
 			detail: fmt.Sprintf("the volume is attached to node %s and wanted on node %s%s", va.Spec.NodeName, v.Node,
 				podsThere(v, va.Spec.NodeName))})

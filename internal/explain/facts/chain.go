@@ -12,6 +12,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -99,10 +100,17 @@ func (g *Gatherer) attachment(ctx context.Context, v *Volume) {
 			volume.AttachmentName(driver, handle, v.Node))
 		g.other(ctx, v)
 	}
-	if v.Attached() || v.Node != "" && !v.Exclusive {
+	if v.Attached() && !v.waits() || v.Node != "" && !v.Exclusive {
 		return
 	}
 	g.elsewhere(ctx, v)
+}
+
+// waits reports whether the intent of a volume does not have it. Its node may have it all the same: Kubernetes attaches
+// it there for a pod, also while another node has it.
+func (v *Volume) waits() bool {
+	return v.Intent.Found &&
+		!meta.IsStatusConditionTrue(v.Intent.Value.Status.Conditions, volumesv1alpha1.ConditionAttached)
 }
 
 // other reads the PersistentVolume of an attachment that is for another one than is wanted.

@@ -119,7 +119,8 @@ type Volume struct {
 	Other Object[*corev1.PersistentVolume]
 	// Nowhere is true if no node has the driver; read for an attachment that is being deleted.
 	Nowhere bool
-	// Elsewhere are attachments to other nodes; read if the volume is exclusive and not attached to Node.
+	// Elsewhere are attachments to other nodes; read if the volume is exclusive, and not attached to Node or its intent
+	// waits.
 	Elsewhere List[storagev1.VolumeAttachment]
 	// Pods that use the claim; read where there are attachments to other nodes.
 	Pods List[corev1.Pod]
