@@ -123,12 +123,19 @@ func (d *declare) run(ctx context.Context, g *facts.Gatherer, args []string) err
 	}
 	return d.write(ctx, g, n.State.Value, uids, func(now *volumesv1alpha1.NodeVolumeState) error {
 		again, err := findAttachments(f, now, uids)
-		if err == nil && !sameUse(n.State.Value, now, uids, silent) {
+		if err == nil && (!sameUse(n.State.Value, now, uids, silent) || d.allStuck && !allStuck(f, now, uids)) {
 			err = fmt.Errorf("it is not as it was shown any more, so look at it again; now it is:\n  %s",
 				strings.Join(again, "\n  "))
 		}
 		return err
 	})
+}
+
+// allStuck reports whether the release of each attachment still fails although nothing is known to use the volume. The
+// message of an error, which sameUse leaves out, may name a use by now.
+func allStuck(f *facts.Facts, now *volumesv1alpha1.NodeVolumeState, uids []string) bool {
+	stuck, _ := explain.Undeclared(now, explain.Stuck(f))
+	return !slices.ContainsFunc(uids, func(uid string) bool { return !slices.Contains(stuck, uid) })
 }
 
 // sameUse reports whether two versions of a node state show the same use of attachments by the same boot of the same

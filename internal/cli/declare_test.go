@@ -128,6 +128,43 @@ func TestADeclarationIsAboutWhatWasShown(t *testing.T) {
 	}
 }
 
+// TestAUseThatBeginsBeforeTheAnswerIsNotDeclared: only the message of the failing release shows it.
+func TestAUseThatBeginsBeforeTheAnswerIsNotDeclared(t *testing.T) {
+	config, c := apiserver.Borrow(t)
+	one(t, "node-orphan-and-stuck-detach", time.Now()).create(t, c)
+	state := &volumesv1alpha1.NodeVolumeState{}
+	fails := func(message string) {
+		t.Helper()
+		if err := c.Get(t.Context(), client.ObjectKey{Name: "node-b"}, state); err != nil {
+			t.Fatal(err)
+		}
+		state.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "kubernetes.io/csi/d^s-1", AttachmentUID: "s-1",
+			InUse: true, Error: &volumesv1alpha1.OperationError{Operation: "unstage", Code: "Internal", Message: message}}}
+		if err := c.Status().Update(t.Context(), state); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		then string
+		exit int
+		want bool
+	}{{"umount: /data: target is busy", Failed, false}, {"stuck faster", Fine, true}} {
+		fails("stuck fast")
+		stderr, exit := answerFrom(t, config, input(func(p []byte) (int, error) {
+			fails(tt.then)
+			return copy(p, "node-b\n"), nil
+		}), "node-b", "--all-stuck", "--reason", "driver gone")
+		if err := c.Get(t.Context(), client.ObjectKey{Name: "node-b"}, state); err != nil {
+			t.Fatal(err)
+		}
+		_, declared := state.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+"s-1"]
+		if exit != tt.exit || declared != tt.want || strings.Contains(stderr, "look at it again") == tt.want {
+			t.Errorf("the release fails by then with %q: exit code %d, declared %t, stderr %q; want %d and %t", tt.then, exit,
+				declared, stderr, tt.exit, tt.want)
+		}
+	}
+}
+
 func TestAttachmentsWhoseReleaseFailsAndThoseOfAnotherMachineAreDeclaredApart(t *testing.T) {
 	config, c := apiserver.Borrow(t)
 	one(t, "node-orphan-and-stuck-detach", time.Now()).create(t, c)
