@@ -7,6 +7,7 @@ package doctor
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -209,6 +210,36 @@ func TestAnIntentThatWaitsForAVolumeOnTwoNodesIsShownWithIt(t *testing.T) {
 	if got := codesOf(r); !slices.Equal(got, []string{"HWS926"}) || r.Findings[0].Severity != Danger ||
 		r.Findings[0].Waiting != 1 {
 		t.Errorf("found %v: %+v; want HWS926 alone, with one intent that waits", got, r.Findings)
+	}
+}
+
+// TestATaintThatIsContradictedIsToBeSetAgain: it detaches nothing.
+func TestATaintThatIsContradictedIsToBeSetAgain(t *testing.T) {
+	const remove = "kubectl taint node node-a node.kubernetes.io/out-of-service-"
+	for _, contradicted := range []bool{false, true} {
+		w := newWorld()
+		w.withHawser()
+		notReady(w, "node-a", corev1.ConditionUnknown, time.Hour)
+		taint(w, "node-a")
+		silent := metav1.NewMicroTime(noon.Add(-time.Hour))
+		w.lease(volumesv1alpha1.AgentLeasePrefix + "node-a").Spec.RenewTime = &silent
+		if contradicted {
+			w.state("node-a").Status.Node.OutOfService = &volumesv1alpha1.OutOfServiceObservation{
+				Contradicted: ptr.To(ago(time.Hour))}
+		}
+		w.addIntent("held", "node-a", "data", "pv-1")
+		w.addWaitingIntent("waits", "node-b", "data", "pv-1") // for the node, so it has what was found of that
+		r := Examine(w.Cluster, noon)
+		i := slices.IndexFunc(r.Findings, func(f Finding) bool { return f.Code == "HWS710" })
+		if i < 0 {
+			t.Fatalf("contradicted %t: findings %+v, want HWS710", contradicted, r.Findings)
+		}
+		f := r.Findings[i]
+		if strings.Contains(f.Way, "forces nothing") != contradicted || slices.Contains(f.Run, remove) != contradicted ||
+			strings.Contains(f.Way, "detached by force") == contradicted {
+			t.Errorf("contradicted %t: way out %q with %q; want the taint to be set again: %t", contradicted, f.Way, f.Run,
+				contradicted)
+		}
 	}
 }
 

@@ -163,10 +163,15 @@ func (i *index) state(ref facts.Ref) catalog.State {
 	if i.errs[ref.Kind] != nil || !i.within(key) {
 		return catalog.Unread
 	}
-	if object, found := i.objects[ref.Kind][key]; found {
-		return explain.StateOf(object)
+	object, found := i.objects[ref.Kind][key]
+	if !found {
+		return catalog.Gone
 	}
-	return catalog.Gone
+	state := explain.StateOf(object)
+	if state == catalog.Tainted && explain.Contradicted(of(i.states, ref.Name)) {
+		return catalog.Contradicted
+	}
+	return state
 }
 
 // within reports whether an object is one of those that were read: all have no namespace, or that of pods and claims,

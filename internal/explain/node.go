@@ -59,7 +59,7 @@ func (w *nodes) nodeLink(n *facts.Node) {
 	if handshake.OutOfService(node) != nil {
 		text += ", out of service"
 		// The node state has another finding about one that is contradicted, and the manager removes its own.
-		if !contradicted(n) && handshake.DeclaredOff(node) != nil {
+		if !Contradicted(n.State.Value) && handshake.DeclaredOff(node) != nil {
 			w.find(about{object: ref, reason: catalog.OutOfService})
 		}
 	}

@@ -64,13 +64,10 @@ func StateOf(object client.Object) catalog.State {
 	return state
 }
 
-// contradicted reports whether a manager has seen that the agent renewed its Lease after the out-of-service taint.
-func contradicted(n *facts.Node) bool {
-	if !n.State.Found {
-		return false
-	}
-	seen := n.State.Value.Status.Node.OutOfService
-	return seen != nil && seen.Contradicted != nil
+// Contradicted reports whether a manager has seen that the agent of a node renewed its Lease after the out-of-service
+// taint. state is nil if the node has none.
+func Contradicted(state *volumesv1alpha1.NodeVolumeState) bool {
+	return state != nil && state.Status.Node.OutOfService != nil && state.Status.Node.OutOfService.Contradicted != nil
 }
 
 // items adds the objects of a list.
@@ -98,7 +95,7 @@ func knownOf(f *facts.Facts) known {
 		note(k, n.Node)
 		note(k, n.CSINode)
 		note(k, n.State)
-		if k[n.Node.Ref] == catalog.Tainted && contradicted(n) {
+		if k[n.Node.Ref] == catalog.Tainted && Contradicted(n.State.Value) {
 			k[n.Node.Ref] = catalog.Contradicted
 		}
 		if !f.Installed {
