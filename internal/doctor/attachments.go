@@ -34,7 +34,7 @@ type attachment struct {
 
 func (x *examination) attachment(va *storagev1.VolumeAttachment) attachment {
 	pv := x.translated(ptr.Deref(va.Spec.Source.PersistentVolumeName, ""))
-	return attachment{va, refOf(facts.KindAttachment, va), pv, claimOf(pv)}
+	return attachment{va, refOf(facts.KindAttachment, va), pv, x.claimOf(pv)}
 }
 
 // about begins a finding about the attachment.
@@ -79,7 +79,7 @@ func (x *examination) used(a attachment) bool {
 	wants := func(i *volumesv1alpha1.VolumeAttachmentIntent) bool { return i.Spec.NodeName == node }
 	runs := func(p *corev1.Pod) bool { return p.Spec.NodeName == node }
 	for _, pv := range append(x.sameVolume[volume.UniqueNameOf(a.pv)], a.pv) {
-		claim := keyOf(claimOf(pv))
+		claim := keyOf(x.claimOf(pv))
 		if slices.ContainsFunc(x.podsOf[claim], runs) || slices.ContainsFunc(x.intentsOf[pv.Name], wants) ||
 			slices.ContainsFunc(x.intentsOfClaim[claim], wants) {
 			return true
@@ -204,7 +204,7 @@ func exclusiveTwice(x *examination) {
 			nodes = append(nodes, va.Spec.NodeName)
 		}
 		x.find(about{severity: Danger, reason: catalog.ExclusiveTwice, object: refOf(facts.KindVolume, pv),
-			claim: claimOf(pv), since: since, detail: "attached to nodes " + strings.Join(nodes, ", ")})
+			claim: x.claimOf(pv), since: since, detail: "attached to nodes " + strings.Join(nodes, ", ")})
 	}
 }
 

@@ -51,7 +51,7 @@ func (x *examination) usesOf(node string) map[string]*use {
 			uses[driver] = u
 		}
 		u.volumes.Insert(handle)
-		u.namespaces = append(u.namespaces, namespaceOf(claimOf(pv)))
+		u.namespaces = append(u.namespaces, namespaceOf(x.claimOf(pv)))
 		return u
 	}
 	for _, va := range x.attachmentsOn[node] {
@@ -217,7 +217,7 @@ func contradictedDrivers(x *examination) {
 			continue
 		}
 		x.find(about{severity: Risk, reason: catalog.DriverContradicted, object: refOf(facts.KindVolume, object),
-			claim: claimOf(object), detail: detail, group: d.Name + detail, places: map[string]string{"driver": d.Name}})
+			claim: x.claimOf(object), detail: detail, group: d.Name + detail, places: map[string]string{"driver": d.Name}})
 	}
 }
 

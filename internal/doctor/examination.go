@@ -123,12 +123,16 @@ func (x *examination) first(reason, node string) bool {
 // old reports whether something has lasted long enough. What began at an unknown time has.
 func (x *examination) old(since time.Time, age time.Duration) bool { return x.now.Sub(since) >= age }
 
-// claimOf names the claim of a PersistentVolume; nil for none.
-func claimOf(pv *corev1.PersistentVolume) *facts.Ref {
+// claimOf names the claim of a PersistentVolume; nil for none, and where another claim has its name.
+func (x *examination) claimOf(pv *corev1.PersistentVolume) *facts.Ref {
 	if pv == nil || pv.Spec.ClaimRef == nil {
 		return nil
 	}
-	return &facts.Ref{Kind: facts.KindClaim, Namespace: pv.Spec.ClaimRef.Namespace, Name: pv.Spec.ClaimRef.Name}
+	ref := &facts.Ref{Kind: facts.KindClaim, Namespace: pv.Spec.ClaimRef.Namespace, Name: pv.Spec.ClaimRef.Name}
+	if claim := x.claims[keyOf(ref)]; claim != nil && !facts.Owns(claim, pv) {
+		return nil
+	}
+	return ref
 }
 
 func keyOf(ref *facts.Ref) client.ObjectKey {

@@ -146,7 +146,7 @@ func (x *examination) take(found explain.Finding, severity Severity, node string
 		namespaces: map[string]bool{}}
 	switch found.Object.Kind {
 	case facts.KindVolume:
-		f.Claim, f.group = claimOf(of(x.volumes, found.Object.Name)), found.Object.String()
+		f.Claim, f.group = x.claimOf(of(x.volumes, found.Object.Name)), found.Object.String()
 	case facts.KindAttachment:
 		if va := of(x.byName, found.Object.Name); va != nil {
 			f.Claim = x.attachment(va).claim

@@ -25,7 +25,7 @@ func selinuxConflicts(x *examination) {
 		if csi := x.translated(pv.Name).Spec.CSI; csi == nil || !x.mountsLabels(csi.Driver) {
 			continue
 		}
-		claim := claimOf(pv)
+		claim := x.claimOf(pv)
 		users := living(x.podsOf[keyOf(claim)])
 		for _, pod := range users {
 			if explain.PodSettled(pod) || pod.Spec.NodeName == "" || !x.old(startOf(pod), podWaits) {

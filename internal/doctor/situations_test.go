@@ -101,6 +101,19 @@ var situations = []situation{
 				w.state("node-a").Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "x", InUse: true,
 					AttachmentUID: w.attachment.UID}}
 			}}, "volume pv-1 on node node-a"},
+	{"an attachment whose claim was created again", Notice, "HWS921", func(w *world) {
+		w.Claims.Items = nil
+		again, pv := w.addVolume("data", "pv-2", "handle-2")
+		again.UID, pv.Spec.ClaimRef.UID = "uid-again", "uid-again"
+		w.addAttachment("pv-2", "handle-2", "node-a")
+		w.volume.Status = corev1.PersistentVolumeStatus{Phase: corev1.VolumeReleased,
+			LastPhaseTransitionTime: ptr.To(ago(time.Hour))}
+	}, map[string]func(*world){
+		"it is the same claim":         func(w *world) { w.Claims.Items[0].UID = "uid-data" },
+		"it was bound by name alone":   func(w *world) { w.volume.Spec.ClaimRef.UID = "" },
+		"the claim names this volume":  func(w *world) { w.Claims.Items[0].Spec.VolumeName = "pv-1" },
+		"an intent has the old volume": func(w *world) { w.withHawser(); w.addIntent("i", "node-a", "data", "pv-1") },
+	}, "volume pv-1 on node node-a"},
 	{"a kubelet that does not unmount", Risk, "HWS922",
 		func(w *world) { noPod(w); w.unused(time.Hour); w.inUse("node-a") },
 		map[string]func(*world){"a pod uses it": func(w *world) { w.addPod("new", "node-a", "data") }}, "pv-1"},

@@ -42,7 +42,7 @@ func (x *examination) sharedHandle(name string, volumes []*corev1.PersistentVolu
 		for _, va := range x.attachmentsOf[pv.Name] {
 			nodes.Insert(va.Spec.NodeName)
 		}
-		for _, pod := range x.podsOf[keyOf(claimOf(pv))] {
+		for _, pod := range x.podsOf[keyOf(x.claimOf(pv))] {
 			if pod.Spec.NodeName != "" {
 				nodes.Insert(pod.Spec.NodeName)
 			}
@@ -51,7 +51,7 @@ func (x *examination) sharedHandle(name string, volumes []*corev1.PersistentVolu
 			owners++
 		}
 		exclusive = exclusive || volume.Exclusive(pv)
-		namespaces = append(namespaces, namespaceOf(claimOf(pv)))
+		namespaces = append(namespaces, namespaceOf(x.claimOf(pv)))
 	}
 	severity := Notice // as where a volume was released, and gets a new PersistentVolume
 	switch {
@@ -70,13 +70,13 @@ func (x *examination) sharedHandle(name string, volumes []*corev1.PersistentVolu
 	}
 	// Since the second one there are several.
 	f := x.find(about{severity: severity, reason: catalog.HandleShared, object: refOf(facts.KindVolume, volumes[0]),
-		claim: claimOf(volumes[0]), since: volumes[1].CreationTimestamp.Time, namespaces: namespaces, group: group,
+		claim: x.claimOf(volumes[0]), since: volumes[1].CreationTimestamp.Time, namespaces: namespaces, group: group,
 		places: map[string]string{"volumes": strings.Join(names, " ")},
 		detail: fmt.Sprintf("volume handle %s of driver %s; also %s%s", handle, driver, namesOf(volumes[1:]),
 			onNodes(nodes))})
 	f.Count = len(volumes)
 	for _, pv := range volumes[1:] {
-		f.Others = named(f.Others, Other{refOf(facts.KindVolume, pv), claimOf(pv)})
+		f.Others = named(f.Others, Other{refOf(facts.KindVolume, pv), x.claimOf(pv)})
 	}
 }
 
@@ -90,7 +90,7 @@ func onNodes(nodes sets.Set[string]) string {
 // failedVolumes finds PersistentVolumes that could not be deleted, and those that are deleted under their claim.
 func failedVolumes(x *examination) {
 	for _, pv := range x.c.Volumes.Items {
-		claim := claimOf(pv)
+		claim := x.claimOf(pv)
 		f := about{object: refOf(facts.KindVolume, pv), claim: claim}
 		switch {
 		case pv.Status.Phase == corev1.VolumeFailed:
@@ -110,7 +110,7 @@ func failedVolumes(x *examination) {
 
 // bound reports whether the claim of a PersistentVolume exists and is not being deleted.
 func (x *examination) bound(pv *corev1.PersistentVolume) bool {
-	claim := x.claims[keyOf(claimOf(pv))]
+	claim := x.claims[keyOf(x.claimOf(pv))]
 	return claim != nil && claim.DeletionTimestamp == nil && claim.Spec.VolumeName == pv.Name
 }
 

@@ -54,9 +54,10 @@ func (g *Gatherer) ofAttachment(ctx context.Context, ref Ref) error {
 		v.CSIDriver = get[storagev1.CSIDriver](ctx, g, KindCSIDriver, "", v.Driver)
 	}
 	if v.Volume.Found && v.Volume.Value.Spec.ClaimRef != nil {
-		claim := v.Volume.Value.Spec.ClaimRef
-		v.Claim = get[corev1.PersistentVolumeClaim](ctx, g, KindClaim, claim.Namespace, claim.Name)
-		g.facts.Users = g.podsOf(ctx, v.Claim.Ref, client.MatchingFields{"spec.nodeName": v.Node})
+		var taken bool
+		if v.Claim, taken = g.owner(ctx, v.Volume.Value); !taken {
+			g.facts.Users = g.podsOf(ctx, v.Claim.Ref, client.MatchingFields{"spec.nodeName": v.Node})
+		}
 	}
 	if v.Exclusive {
 		g.elsewhere(ctx, &v)

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -63,6 +64,26 @@ func ClaimName(pv *corev1.PersistentVolume) string {
 		return ""
 	}
 	return pv.Spec.ClaimRef.Namespace + "/" + pv.Spec.ClaimRef.Name
+}
+
+// Owns reports whether a claim of the name that a PersistentVolume refers to is that claim, or names the volume itself.
+// A claim that was created again belongs to another volume.
+func Owns(claim *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) bool {
+	uid := pv.Spec.ClaimRef.UID
+	return uid == "" || uid == claim.UID || claim.Spec.VolumeName == pv.Name
+}
+
+// owner reads the claim of a PersistentVolume that refers to one. It is not found, and taken, if another claim has its
+// name.
+func (g *Gatherer) owner(ctx context.Context, pv *corev1.PersistentVolume,
+) (claim Object[*corev1.PersistentVolumeClaim], taken bool) {
+	ref := pv.Spec.ClaimRef
+	claim = get[corev1.PersistentVolumeClaim](ctx, g, KindClaim, ref.Namespace, ref.Name)
+	if !claim.Found || Owns(claim.Value, pv) {
+		return claim, false
+	}
+	gone := apierrors.NewNotFound(corev1.Resource("persistentvolumeclaims"), ref.Name)
+	return Object[*corev1.PersistentVolumeClaim]{Ref: claim.Ref, Err: gone}, true
 }
 
 // PersistentName is the name of a volume's PersistentVolume; empty if the node state does not have it.

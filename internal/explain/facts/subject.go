@@ -174,8 +174,8 @@ func (g *Gatherer) ofVolume(ctx context.Context, ref Ref) error {
 	if !v.Volume.Found {
 		return v.Volume.Err
 	}
-	if claim := v.Volume.Value.Spec.ClaimRef; claim != nil {
-		v.Claim = get[corev1.PersistentVolumeClaim](ctx, g, KindClaim, claim.Namespace, claim.Name)
+	if v.Volume.Value.Spec.ClaimRef != nil {
+		v.Claim, _ = g.owner(ctx, v.Volume.Value)
 	}
 	g.attachment(ctx, &v)
 	g.users(ctx, &v)
