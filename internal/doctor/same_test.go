@@ -62,6 +62,15 @@ func TestOnlyWhatHasOneCauseIsOneFinding(t *testing.T) {
 					"ProvisioningFailed", message)
 			}
 		}, []string{"HWS623 1", "HWS623 2"}},
+		"two errors before whose events another one is created": {func(w *world) {
+			for i, message := range []string{"quota of 5 is used up", "no such pool"} {
+				w.unbound(fmt.Sprint("new-", i))
+				claim := w.Claims.Items[len(w.Claims.Items)-1]
+				w.event(claim.UID, "PersistentVolumeClaim", "ProvisioningFailed", message)
+				w.event(claim.UID, "PersistentVolumeClaim", "ExternalProvisioning", "waiting for a volume to be created")
+				w.Events.Items[len(w.Events.Items)-1].LastTimestamp = ago(30 * time.Minute)
+			}
+		}, []string{"HWS623 1", "HWS623 1"}},
 	} {
 		w := newWorld()
 		tt.broken(w)

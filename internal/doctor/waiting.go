@@ -140,8 +140,9 @@ func (x *examination) pendingClaim(claims []*corev1.PersistentVolumeClaim) {
 	}
 }
 
+// lastEvent is the event of a claim that came last. A list has them by their names.
 func (x *examination) lastEvent(claim *corev1.PersistentVolumeClaim) string {
-	events := x.events[string(claim.UID)]
+	events := facts.Events(x.events[string(claim.UID)])
 	if len(events) == 0 {
 		return ""
 	}
