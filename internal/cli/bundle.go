@@ -10,6 +10,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -37,8 +38,12 @@ const logLines = 2000
 // ownLabel and ownName are on Hawser's own pods: its namespace may have others.
 const ownLabel, ownName = "app.kubernetes.io/name", "hawser"
 
-// mostListed is how many objects of a kind a bundle has at most.
-const mostListed = 5000
+// mostListed is how many objects of a kind a bundle has at most, and listedAtOnce how many are read at once: a node
+// state may have a megabyte.
+const (
+	mostListed   = 5000
+	listedAtOnce = 100
+)
 
 // bundle collects what helps to explain a cluster to others. It has no Secret.
 type bundle struct {
@@ -114,22 +119,49 @@ func (b *bundle) run(ctx context.Context, g *facts.Gatherer, _ []string) (err er
 	if err != nil {
 		return fmt.Errorf("writing the archive: %w", err)
 	}
-	_, err = fmt.Fprintln(b.Out, b.file)
-	return err
+	if _, err = fmt.Fprintln(b.Out, b.file); err != nil {
+		return err
+	}
+	return ctx.Err() // an archive of what was read until then
 }
 
 // objects adds each list. What cannot be read is in the index; the time limit ends the collection, not the archive.
 func (b *bundle) objects(ctx context.Context, g *facts.Gatherer) {
 	for _, k := range b.kept() {
-		err := g.Reader.List(ctx, k.list, append(k.options, client.Limit(mostListed))...)
-		if err == nil {
-			err = b.addList(k.name, k.list)
+		var out bytes.Buffer
+		n, more, err := k.write(ctx, g.Reader, &out)
+		if n > 0 || err == nil {
+			err = errors.Join(err, b.add(k.name+".yaml", out.Bytes()))
 		}
-		b.note(k.name, err)
-		if err == nil && k.list.GetContinue() != "" {
-			b.index = append(b.index, fmt.Sprintf("%s: only the first %d", k.name, mostListed))
+		switch {
+		case err != nil && n > 0:
+			b.index = append(b.index, fmt.Sprintf("%s: only the first %d: %v", k.name, n, err))
+		case err == nil && more:
+			b.index = append(b.index, fmt.Sprintf("%s: only the first %d", k.name, n))
+		default:
+			b.note(k.name, err)
 		}
 	}
+}
+
+// write reads a list in pages, and writes its objects without what may be secret. It returns how many, and whether there
+// may be more.
+func (k kept) write(ctx context.Context, r client.Reader, out *bytes.Buffer) (n int, more bool, err error) {
+	for next := ""; n < mostListed; {
+		list := k.list.DeepCopyObject().(client.ObjectList) // each page has its own memory
+		options := append([]client.ListOption{client.Limit(listedAtOnce), client.Continue(next)}, k.options...)
+		if err := r.List(ctx, list, options...); err != nil {
+			return n, true, err
+		}
+		if err := writeItems(out, list); err != nil {
+			return n, true, err
+		}
+		n += meta.LenList(list)
+		if next = list.GetContinue(); next == "" {
+			return n, false, nil
+		}
+	}
+	return n, true, nil
 }
 
 func (b *bundle) note(name string, err error) {
@@ -140,9 +172,8 @@ func (b *bundle) note(name string, err error) {
 	b.index = append(b.index, name+": complete")
 }
 
-func (b *bundle) addList(name string, list client.ObjectList) error {
-	var out bytes.Buffer
-	err := meta.EachListItem(list, func(item runtime.Object) error {
+func writeItems(out *bytes.Buffer, list client.ObjectList) error {
+	return meta.EachListItem(list, func(item runtime.Object) error {
 		object := item.(client.Object)
 		redact(object)
 		text, err := yaml.Marshal(object)
@@ -152,10 +183,6 @@ func (b *bundle) addList(name string, list client.ObjectList) error {
 		}
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	return b.add(name+".yaml", out.Bytes())
 }
 
 // logs adds the logs of Hawser's own pods.
@@ -172,6 +199,9 @@ func (b *bundle) logs(ctx context.Context, g *facts.Gatherer) {
 	if len(pods.Items) == 0 {
 		b.index = append(b.index, "logs: none: namespace "+b.system+" has no pod of Hawser; if another one has, name it "+
 			"with --hawser-namespace")
+	}
+	if pods.Continue != "" {
+		b.index = append(b.index, fmt.Sprintf("logs: only of the first %d pods", len(pods.Items)))
 	}
 	for i := range pods.Items {
 		for _, container := range pods.Items[i].Spec.Containers {

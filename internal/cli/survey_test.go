@@ -9,6 +9,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"io"
 	"os"
@@ -18,7 +19,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -128,6 +131,64 @@ func TestASupportBundleHasNoSecretAndListsWhatItLeftOut(t *testing.T) {
 	}
 	if index := unpack(t, poor)["index.txt"]; !strings.Contains(index, "intents: left out: ") {
 		t.Errorf("the index of a user without rights is %q, want that intents are left out", index)
+	}
+}
+
+// lister is a cluster whose lists are a function.
+type lister struct {
+	facts.Reader
+	list func(context.Context, client.ObjectList) error
+}
+
+func (l lister) List(ctx context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	return l.list(ctx, list)
+}
+
+// bundleOf makes a bundle of a cluster, and returns its exit code and its files.
+func bundleOf(ctx context.Context, t *testing.T, l lister) (exit int, files map[string]string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "bundle.tar.gz")
+	o := &options{now: time.Now, IOStreams: genericiooptions.NewTestIOStreamsDiscard()}
+	g := &facts.Gatherer{Reader: l, System: "hawser-system"}
+	exit = code(o.expired(ctx, (&bundle{options: o, file: path}).run(ctx, g, nil)))
+	return exit, unpack(t, path)
+}
+
+func TestASupportBundleThatTookTooLongHasWhatWasReadUntilThen(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	read := false
+	exit, files := bundleOf(ctx, t, lister{list: func(ctx context.Context, list client.ObjectList) error {
+		if intents, ok := list.(*volumesv1alpha1.VolumeAttachmentIntentList); ok && !read {
+			read, intents.Items, intents.Continue = true, make([]volumesv1alpha1.VolumeAttachmentIntent, 1), "next"
+			return nil
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}})
+	index := files["index.txt"]
+	for _, want := range []string{"intents: only the first 1: context deadline exceeded",
+		"nodestates: left out: context deadline exceeded"} {
+		if exit != TimedOut || !strings.Contains(index, want) || strings.Contains(index, "complete") {
+			t.Errorf("exit code %d, index %q; want %d and %q, and nothing that is complete", exit, index, TimedOut, want)
+		}
+	}
+	if files["intents.yaml"] == "" {
+		t.Errorf("the archive has %q, want the first intent", files)
+	}
+}
+
+func TestAListThatIsTooLongIsNotComplete(t *testing.T) {
+	exit, files := bundleOf(t.Context(), t, lister{list: func(_ context.Context, list client.ObjectList) error {
+		if classes, ok := list.(*storagev1.StorageClassList); ok {
+			classes.Items, classes.Continue = make([]storagev1.StorageClass, mostListed/2), "next"
+		}
+		return nil
+	}})
+	index := files["index.txt"]
+	if exit != Fine || !strings.Contains(index, "storageclasses: only the first 5000\n") ||
+		strings.Contains(index, "storageclasses: complete") || !strings.Contains(index, "nodes: complete") {
+		t.Errorf("exit code %d, index %q; want %d and that the StorageClasses alone are not complete", exit, index, Fine)
 	}
 }
 
