@@ -99,7 +99,7 @@ func (m *Mounter) CheckFree(ctx context.Context, d Device, raw bool) error {
 		if now.Path == "" || !busy && !raw {
 			return nil
 		}
-		holders, err := holdersOf(now, raw && !busy)
+		holders, err := m.holdersOf(ctx, now, raw && !busy)
 		if err != nil {
 			return fmt.Errorf("finding the users of %s: %w", now.Path, err)
 		}
@@ -190,8 +190,8 @@ func (d Device) open(flags int) (int, error) {
 // device. The node's own processes use no device of a volume.
 //
 // A process may start another one and end before it is asked. So what has started meanwhile is asked too.
-func holdersOf(d Device, all bool) ([]Holder, error) {
-	holders, err := devicesOver(d)
+func (m *Mounter) holdersOf(ctx context.Context, d Device, all bool) ([]Holder, error) {
+	holders, err := m.devicesOver(ctx, d)
 	if err != nil {
 		return nil, err
 	}
@@ -272,33 +272,8 @@ func (t *Table) keptNamespaces() []string {
 // mountNamespace begins the kernel's name of a mount namespace.
 const mountNamespace = "mnt:["
 
-// askThreads asks every thread of the process that does not share its descriptors, root and mounts with one that was
-// asked before.
-func askThreads(pid int, ask func(process) ([]Holder, error)) ([]Holder, error) {
-	all, err := threads(pid)
-	if err != nil {
-		return nil, err
-	}
-	var holders []Holder
-	var asked []process
-	for _, thread := range all {
-		if slices.ContainsFunc(asked, thread.sharesFiles) {
-			continue
-		}
-		found, err := ask(thread)
-		if ended(err) {
-			continue
-		}
-		if err != nil {
-			return holders, err
-		}
-		holders, asked = append(holders, found...), append(asked, thread)
-	}
-	return holders, nil
-}
-
 // devicesOver finds the devices that the kernel made of this device: device mapper and similar, and loop devices.
-func devicesOver(d Device) ([]Holder, error) {
+func (m *Mounter) devicesOver(ctx context.Context, d Device) ([]Holder, error) {
 	var holders []Holder
 	over, err := filepath.Glob("/sys/dev/block/" + d.number() + "/holders/*")
 	if err != nil {
@@ -310,9 +285,10 @@ func devicesOver(d Device) ([]Holder, error) {
 	}
 	for _, dir := range loops {
 		name := filepath.Base(filepath.Dir(dir))
-		backing, err := backingDevice("/dev/" + name)
+		backing, err := m.backingDevice(ctx, name)
 		if err != nil {
-			return nil, fmt.Errorf("reading loop device %s: %w", name, err)
+			file, _ := os.ReadFile(filepath.Join(dir, "backing_file")) // for the message
+			return nil, fmt.Errorf("reading loop device %s of %q: %w", name, strings.TrimSpace(string(file)), err)
 		}
 		if backing == unix.Mkdev(d.Major, d.Minor) {
 			over = append(over, name)
@@ -324,7 +300,22 @@ func devicesOver(d Device) ([]Holder, error) {
 	return holders, nil
 }
 
-// backingDevice is the number of the device that a loop device is made of, or 0 for a file.
+// backingDevice is the number of the device that a loop device is made of, or 0 for a file. The name of the file does
+// not decide that: nodes of devices are bound to any path, and the name may be that of another mount namespace. So the
+// kernel asks the filesystem, whose server may not answer. One call waits for it, and others are refused meanwhile.
+func (m *Mounter) backingDevice(ctx context.Context, loop string) (uint64, error) {
+	found := make(chan uint64, 1)
+	err := m.run(ctx, reads, "lookup of the backing file", loop, func() error {
+		number, err := backingDevice("/dev/" + loop)
+		found <- number
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return <-found, nil
+}
+
 func backingDevice(loop string) (number uint64, err error) {
 	fd, err := unix.Open(loop, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENXIO) {
@@ -335,10 +326,15 @@ func backingDevice(loop string) (number uint64, err error) {
 	}
 	defer func() { err = errors.Join(err, unix.Close(fd)) }()
 	info, err := unix.IoctlLoopGetStatus64(fd)
-	if errors.Is(err, unix.ENXIO) {
+	switch {
+	case errors.Is(err, unix.ENXIO): // it is not set up any more
 		return 0, nil
-	}
-	if err != nil {
+	case errors.Is(err, unix.EIO), errors.Is(err, unix.ESTALE), errors.Is(err, unix.ENOTCONN),
+		errors.Is(err, unix.EREMOTEIO):
+		// The filesystem of a file was shut down, or has lost its daemon or server. Those with device nodes answer from
+		// memory.
+		return 0, nil
+	case err != nil:
 		return 0, err
 	}
 	return info.Rdevice, nil

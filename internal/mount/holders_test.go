@@ -154,14 +154,51 @@ func TestARawDeviceThatAProcessHasOpenIsInUse(t *testing.T) {
 func TestADeviceThatIsMadeOfARawDeviceUsesIt(t *testing.T) {
 	needsRoot(t)
 	m, dir := New(Options{}), workspace(t)
-	path := loopDevice(t, dir, 1<<20)
-	over := command(t, "losetup", "--find", "--show", "--read-only", path)
-	held := held(m.CheckFree(t.Context(), deviceAt(t, path), true))
-	if held == nil || !strings.Contains(held.Error(), over) {
-		t.Errorf("holders of device %s: %v, want device %s, which is made of it", path, held, over)
+	path, bound := loopDevice(t, dir, 1<<20), write(t, filepath.Join(dir, "bound"), "")
+	if err := m.Bind(t.Context(), path, bound, false, nil); err != nil {
+		t.Fatal(err)
 	}
-	command(t, "losetup", "--detach", over)
-	awaitFree(t, m, deviceAt(t, path), true)
+	for _, node := range []string{path, bound} { // a kubelet makes its loop devices of bound nodes
+		over := command(t, "losetup", "--find", "--show", "--read-only", node)
+		held := held(m.CheckFree(t.Context(), deviceAt(t, path), true))
+		if held == nil || !strings.Contains(held.Error(), over) {
+			t.Errorf("holders of device %s: %v, want device %s, which is made of %s", path, held, over, node)
+		}
+		command(t, "losetup", "--detach", over)
+		awaitFree(t, m, deviceAt(t, path), true)
+	}
+}
+
+func TestALoopDeviceWithoutItsFileKeepsNoOtherDevice(t *testing.T) {
+	needsRoot(t)
+	m, dir := New(Options{}), workspace(t)
+	target := mkdir(t, dir, "target")
+	mountAt(t, filesystem(t, dir, "xfs"), target, "xfs")
+	dead, device := loopDevice(t, target, 1<<20), deviceAt(t, loopDevice(t, dir, 1<<20))
+	if err := m.ShutdownFilesystem(t.Context(), target, nil, dir); err != nil {
+		t.Fatal(err)
+	}
+	if number, err := backingDevice(dead); number != 0 || err != nil {
+		t.Errorf("device that %s is made of: %#x, error %v; want that it is a file", dead, number, err)
+	}
+	awaitFree(t, m, device, true)
+}
+
+func TestALoopDeviceWhoseFileDoesNotAnswerIsNamed(t *testing.T) {
+	needsRoot(t)
+	m, dir := New(Options{}), workspace(t)
+	silent, device := filepath.Base(loopDevice(t, dir, 1<<20)), deviceAt(t, loopDevice(t, dir, 1<<20))
+	ctx, giveUp := context.WithCancel(t.Context())
+	answer := make(chan struct{})
+	defer close(answer)
+	if err := m.run(ctx, reads, "lookup", silent, func() error { giveUp(); <-answer; return nil }); !isPending(err) {
+		t.Fatalf("lookup of %s that does not answer: error %v, want a PendingError", silent, err)
+	}
+	err := m.CheckFree(t.Context(), device, true)
+	if !isPending(err) || !strings.Contains(err.Error(), silent) || !strings.Contains(err.Error(), dir) {
+		t.Errorf("device beside %s, which does not answer: error %v, want one at once that names it and its file in %s",
+			silent, err, dir)
+	}
 }
 
 func TestAnotherDeviceWithTheSameNumberIsNotTheDevice(t *testing.T) {

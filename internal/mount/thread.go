@@ -48,6 +48,31 @@ func threads(pid int) ([]process, error) {
 	return all, nil
 }
 
+// askThreads asks every thread of the process that does not share its descriptors, root and mounts with one that was
+// asked before.
+func askThreads(pid int, ask func(process) ([]Holder, error)) ([]Holder, error) {
+	all, err := threads(pid)
+	if err != nil {
+		return nil, err
+	}
+	var holders []Holder
+	var asked []process
+	for _, thread := range all {
+		if slices.ContainsFunc(asked, thread.sharesFiles) {
+			continue
+		}
+		found, err := ask(thread)
+		if ended(err) {
+			continue
+		}
+		if err != nil {
+			return holders, err
+		}
+		holders, asked = append(holders, found...), append(asked, thread)
+	}
+	return holders, nil
+}
+
 // sharesFiles reports whether the kernel knows that both threads have the same descriptors, the same root and the same
 // mounts. A kernel that does not answer has every thread asked.
 func (p process) sharesFiles(o process) bool {
