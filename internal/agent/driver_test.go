@@ -55,6 +55,7 @@ type fakeDriver struct {
 	unpublished driver.UnpublishRequest
 	unstaged    driver.UnstageRequest
 	capacity    map[string]resource.Quantity
+	expands     []driver.ExpandRequest
 	// known are the volumes that exist; nil: any that is asked for.
 	known map[string]bool
 	// problems that it reports of every volume and of its storage.
@@ -147,6 +148,13 @@ func (d *fakeDriver) setBefore(f func(method, handle string) error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.before = f
+}
+
+// expanded are the successful requests.
+func (d *fakeDriver) expanded() []driver.ExpandRequest {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.expands)
 }
 
 // clearHang lets later calls through; the one that hangs goes on hanging.
@@ -280,8 +288,13 @@ func (d *fakeDriver) Expand(ctx context.Context, req driver.ExpandRequest) (reso
 	if err != nil {
 		return resource.Quantity{}, err
 	}
+	if _, ok := d.node.at(req.Path); !ok {
+		return resource.Quantity{}, &driver.Error{Outcome: driver.NotFound, Code: "NotFound",
+			Message: "the volume is not at " + req.Path}
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.expands = append(d.expands, req)
 	d.capacity[req.Handle] = req.Capacity
 	return req.Capacity, nil
 }

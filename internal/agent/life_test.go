@@ -49,6 +49,7 @@ func TestLifeOfVolumesOnANode(t *testing.T) {
 		"a volume that never grew is not expanded":                                    testNeverGrew,
 		"a volume that grew while it was not staged is expanded":                      testGrewAway,
 		"an expansion that cannot be is not told as done":                             testInfeasible,
+		"a volume that no driver has staged is expanded where it is published":        testGrowsUnstaged,
 		"a volume grows while it is used":                                             testGrows,
 		"a forced away volume is shut down and let go":                                testForcedAway,
 		"a forced away volume that cannot be shut down stays and is told":             testUnprotected,
@@ -439,6 +440,31 @@ func testGrewAway(t *testing.T, c *cluster) {
 		return l != nil && l.Capacity != nil && l.Capacity.String() == "2Gi"
 	})
 	n.called("expand vol")
+}
+
+func testGrowsUnstaged(t *testing.T, c *cluster) {
+	n := c.node(t)
+	n.driver.stageless = true
+	v := testVolume{handle: "vol", change: grownTo2Gi}
+	a := n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data", desired(volumesv1alpha1.DesiredStaged))
+	got := n.condition(i, volumesv1alpha1.ConditionExpanded, volumesv1alpha1.ReasonExpanding)
+	waits := meta.FindStatusCondition(got.Status.Conditions, volumesv1alpha1.ConditionExpanded).Message
+	if !strings.Contains(waits, "once it is published") {
+		t.Errorf("intent %s: message %q, want that the volume grows once it is published", got.Name, waits)
+	}
+	a.rest()
+	if calls := n.driver.made(); slices.Contains(calls, "expand vol") {
+		t.Errorf("calls on node %s: %v, want no expand of a bare staging path", n.name, calls)
+	}
+	n.update(i, desired(volumesv1alpha1.DesiredPublished))
+	path := n.ready(i).Status.Path
+	n.condition(i, volumesv1alpha1.ConditionExpanded, volumesv1alpha1.ReasonExpanded)
+	a.rest()
+	if times, _ := n.driver.count("expand vol"); times != 1 || n.driver.expanded()[0].Path != path {
+		t.Errorf("expansions on node %s: %d, %+v, want one at %s", n.name, times, n.driver.expanded(), path)
+	}
 }
 
 func testInfeasible(t *testing.T, c *cluster) {

@@ -38,14 +38,8 @@ func (env *Environment) expand(ctx context.Context, v *Volume, f plan.Facts) err
 	if err != nil {
 		return err
 	}
-	req := driver.ExpandRequest{Volume: env.request(f), StagingPath: r.Stage.Path, Path: r.Stage.Path,
+	req := driver.ExpandRequest{Volume: env.request(f), StagingPath: r.Stage.Path, Path: f.ExpandPath(),
 		Capacity: *f.VolumeSource().Capacity, Secrets: secrets}
-	for _, u := range r.Uses {
-		if f.Published(u) && !u.ReadOnly {
-			req.Path = u.Target
-			break
-		}
-	}
 	var seen resource.Quantity
 	err = env.Call(ctx, v, f, "expand", req.Path, func(ctx context.Context) error {
 		var err error

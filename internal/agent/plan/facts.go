@@ -262,14 +262,30 @@ func (f Facts) SeenCapacity(noPart bool) *resource.Quantity {
 	return f.VolumeSource().Capacity
 }
 
-// Grows reports that the volume has a larger capacity than the node has seen.
+// Grows reports that the volume has a larger capacity than the node has seen, and can be expanded now.
 func (f Facts) Grows() bool {
-	r := f.Record
-	if !f.Expands || f.VolumeSource().Capacity == nil || !slices.ContainsFunc(r.Uses,
-		func(u record.Use) bool { return !u.ReadOnly }) {
+	seen := f.Record.Capacity
+	if !f.Expands || f.VolumeSource().Capacity == nil || seen == nil || f.ExpandPath() == "" {
 		return false
 	}
-	return r.Capacity != nil && CompareQuantities(*f.VolumeSource().Capacity, *r.Capacity) > 0
+	return CompareQuantities(*f.VolumeSource().Capacity, *seen) > 0
+}
+
+// ExpandPath is where the volume is, for a use that may write: a publication, or the stage. It is empty where there is
+// none yet: drivers find the device by what is mounted at the path, and that of a bare staging path is the node's disk.
+func (f Facts) ExpandPath() string {
+	writable := false
+	for _, u := range f.Record.Uses {
+		if !u.ReadOnly && f.Published(u) {
+			return u.Target
+		}
+		writable = writable || !u.ReadOnly
+	}
+	s := f.Record.Stage
+	if !writable || f.Stage != record.Present || s.Source == "" || f.Record.Block() && s.Device == "" {
+		return ""
+	}
+	return s.Path
 }
 
 // Compare finds the record's places in the mount table.

@@ -45,6 +45,7 @@ var (
 	deviceMode  = func(f *plan.Facts) {
 		f.Record.Mode, f.Entry.VolumeMode = corev1.PersistentVolumeBlock, corev1.PersistentVolumeBlock
 	}
+	stageless  = func(f *plan.Facts) { f.Stage, f.Reference, f.Record.Stage.Source = record.Missing, record.Missing, "" }
 	wantsStage = func(f *plan.Facts) { f.Record.Uses[0].Want = volumesv1alpha1.DesiredStaged }
 )
 
@@ -312,6 +313,23 @@ func TestWhenAVolumeGrows(t *testing.T) {
 		{"all have it read-only", with(capacity("2Gi", "1Gi", ""),
 			func(f *plan.Facts) { f.Record.Uses[0].ReadOnly = true }), false},
 		{"nobody has it", with(capacity("2Gi", "1Gi", ""), noUses), false},
+		{"it is staged only", with(capacity("2Gi", "1Gi", ""), unpublishedUse), true},
+		{"nothing shows it", with(capacity("2Gi", "1Gi", ""), stageless, unpublishedUse), false},
+		{"a raw device is staged, and not shown", with(capacity("2Gi", "1Gi", ""), deviceMode, unpublishedUse), false},
+	})
+}
+
+func TestWhereAVolumeIsExpanded(t *testing.T) {
+	target := func(f *plan.Facts) { f.Record.Uses[0].Target = "/r/target" }
+	hold(t, func(f plan.Facts) any { return f.ExpandPath() }, []fact{
+		{"it is published", with(target), "/r/target"}, {"it is staged only", with(target, unpublishedUse), "/k/stage"},
+		{"a driver that stages nothing has published it", with(target, stageless), "/r/target"},
+		{"a driver that stages nothing has yet to publish it", with(stageless, unpublishedUse), ""},
+		{"the stage was lost", with(unpublishedUse, func(f *plan.Facts) { f.Stage = record.Missing }), ""},
+		{"a raw device is at the staging path", with(deviceMode, unpublishedUse,
+			func(f *plan.Facts) { f.Record.Stage.Device = "/dev/a" }), "/k/stage"},
+		{"something else than the raw device is there", with(deviceMode, unpublishedUse), ""},
+		{"all have it read-only", with(func(f *plan.Facts) { f.Record.Uses[0].ReadOnly = true }), ""},
 	})
 }
 

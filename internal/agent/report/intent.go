@@ -245,8 +245,11 @@ func (v Snapshot) ExpandedVerdict(f plan.Facts, i *volumesv1alpha1.VolumeAttachm
 	}
 	wanted := f.VolumeSource().Capacity
 	if wanted != nil && plan.CompareQuantities(*wanted, *capacity) > 0 && f.Expands {
-		return &ConditionValue{reason: volumesv1alpha1.ReasonExpanding, Message: fmt.Sprintf("growing from %s to %s",
-			plan.QuantityText(capacity), plan.QuantityText(wanted))}
+		grows := fmt.Sprintf("growing from %s to %s", plan.QuantityText(capacity), plan.QuantityText(wanted))
+		if f.ExpandPath() == "" {
+			grows += ", once it is published for writing"
+		}
+		return &ConditionValue{reason: volumesv1alpha1.ReasonExpanding, Message: grows}
 	}
 	grew := i.Status.Capacity != nil && plan.CompareQuantities(*capacity, *i.Status.Capacity) > 0
 	if grew || meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionExpanded) != nil {
