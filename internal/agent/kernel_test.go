@@ -51,6 +51,8 @@ type fakeNode struct {
 	sickAt string
 	access error
 	users  []mount.Holder
+	// seq are the sequence numbers of devices by name; none at first, as before Linux 5.15.
+	seq map[string]uint64
 	// shift is added to every device number. A real kernel gives devices other numbers when it finds them again.
 	shift int
 }
@@ -64,6 +66,7 @@ func newFakeNode() *fakeNode {
 		nodes:   map[string][]string{},
 		held:    map[string]bool{},
 		hanging: map[string]chan struct{}{},
+		seq:     map[string]uint64{},
 	}
 }
 
@@ -442,11 +445,24 @@ func (n *fakeNode) DeviceOf(_ context.Context, path string) (mount.Device, error
 	if !ok {
 		return mount.Device{}, mount.ErrNotMounted
 	}
-	d := mount.Device{Major: uint32(e.Major), Minor: uint32(e.Minor), Path: e.Source}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.deviceOf(e), nil
+}
+
+func (n *fakeNode) deviceOf(e mount.Entry) mount.Device {
+	d := mount.Device{Major: uint32(e.Major), Minor: uint32(e.Minor), Path: e.Source, Seq: n.seq[e.Source]}
 	if e.FSType == "devtmpfs" { // what is mounted is a device node, of a loop device
 		d.Major, d.Node = 7, true
 	}
-	return d, nil
+	return d
+}
+
+// reuse has a device's number go to the disk with that sequence number.
+func (n *fakeNode) reuse(device string, seq uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.seq[device] = seq
 }
 
 func (n *fakeNode) DeviceNode(ctx context.Context, path string) (mount.Device, error) {
@@ -468,7 +484,8 @@ func (n *fakeNode) ReadOnly(context.Context, mount.Device) (bool, error) { retur
 func (n *fakeNode) SetReadOnly(context.Context, mount.Device, bool) error { return nil }
 
 func (n *fakeNode) Examine(_ context.Context, path string) (mount.Health, error) {
-	if _, mounted := n.at(path); !mounted {
+	e, mounted := n.at(path)
+	if !mounted {
 		return mount.Health{}, mount.ErrNotMounted
 	}
 	n.mu.Lock()
@@ -476,7 +493,11 @@ func (n *fakeNode) Examine(_ context.Context, path string) (mount.Health, error)
 	if n.sickAt != "" && n.sickAt != path {
 		return mount.Health{}, nil
 	}
-	return n.health, n.access
+	health := n.health
+	if e.FSType == "devtmpfs" {
+		health.Node = n.deviceOf(e)
+	}
+	return health, n.access
 }
 
 func (n *fakeNode) Users(context.Context, string) ([]mount.Holder, error) {

@@ -151,6 +151,15 @@ func TestAnAgentTakesUpWhatAnEarlierOneLeft(t *testing.T) {
 			t.Errorf("volume vol after a reboot: stage %+v, want it done and no source", r.Stage)
 		}
 	})
+	t.Run("without sequence numbers of an earlier boot", func(t *testing.T) {
+		b := stagedNode(t)
+		b.done(plan.Publish)
+		b.must(b.agent.steps.Persist(b.volume))
+		r := b.restart(true).recovered()
+		if stage, use := r.Stage.Seq, r.Uses[0].Seq; b.volume.Record.Uses[0].Seq != 10 || stage != 0 || use != 0 {
+			t.Errorf("raw device after a reboot: sequence number %d of the stage, %d of the publication, want none", stage, use)
+		}
+	})
 	t.Run("in use where the kernel alone holds its device", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.want("intent")

@@ -410,3 +410,147 @@ func TestASickVolumeIsStagedAgain(t *testing.T) {
 		}
 	})
 }
+
+func TestARawDeviceWhoseNumberHasGoneToAnotherDiskIsSick(t *testing.T) {
+	t.Run("where it is published", func(t *testing.T) {
+		b := newBench(t, block)
+		b.kernel.reuse(device("raw"), 10)
+		b.publish()
+		if b.agent.examine(t.Context(), b.volume.Record) {
+			t.Fatalf("raw device of the disk that was published: sick, want that it is not")
+		}
+		b.kernel.reuse(device("raw"), 12)
+		b.want("second")
+		b.done(plan.Join)
+		second := plan.Step{Kind: plan.Publish, Intent: "second"}
+		err := b.agent.steps.Run(t.Context(), b.volume, b.facts(), second)
+		if err == nil || b.has("publish") != 1 {
+			t.Errorf("publishing it for intent second: error %v, operations %v; want an error before the driver is called", err,
+				b.operations())
+		}
+		b.volume.RecordExamination()
+		if s := b.volume.Record.Sick; s == nil || !s.Remountable || !strings.Contains(s.Cause, "another disk") {
+			t.Fatalf("raw device whose number has gone to another disk: sick %v, want that it names that, to be mounted again",
+				s)
+		}
+		b.kernel.users = []mount.Holder{{PID: os.Getpid(), Command: "db", Use: "has a file open"}}
+		b.refused(b.act(plan.Remount), volumesv1alpha1.ReasonVolumeSick)
+		b.kernel.users = nil
+		b.done(plan.Remount, plan.Reference, plan.Stage, plan.Publish)
+		if b.agent.examine(t.Context(), b.volume.Record) {
+			t.Error("raw device that was staged again on the same number: sick, want that it is not")
+		}
+	})
+	t.Run("where its node is staged", func(t *testing.T) {
+		b := stagedNode(t)
+		b.kernel.reuse(device("raw"), 12)
+		if !b.agent.examine(t.Context(), b.volume.Record) {
+			t.Error("raw device that is staged only, whose number has gone to another disk: not sick, want that it is")
+		}
+	})
+	t.Run("and is not published", func(t *testing.T) {
+		b := stagedNode(t)
+		before := b.driver.before
+		b.driver.before = func(method, handle string) error {
+			b.kernel.reuse(device("raw"), 12)
+			return before(method, handle)
+		}
+		b.refused(b.act(plan.Publish), volumesv1alpha1.ReasonPublishFailed)
+		if u := b.use(); u.Phase != record.PhaseNone || b.has("unpublish") != 1 {
+			t.Errorf("another disk that the driver has published: use %+v, operations %v, want it taken away", u, b.operations())
+		}
+	})
+	t.Run("and is not made read-only", func(t *testing.T) {
+		b := newBench(t, block)
+		b.kernel.reuse(device("raw"), 10)
+		b.want("intent", readOnlyUse)
+		b.stage()
+		b.failures["CheckFree"] = &mount.HeldError{Claimed: true}
+		b.refused(b.act(plan.Publish), volumesv1alpha1.ReasonReadOnlyNotEnforced)
+		delete(b.failures, "CheckFree")
+		b.kernel.reuse(device("raw"), 12)
+		b.refused(b.act(plan.Publish), volumesv1alpha1.ReasonPublishFailed)
+		if b.has("SetReadOnly") > 0 {
+			t.Errorf("operations %v, want that no other disk is made read-only", b.operations())
+		}
+		b.done(plan.Stage, plan.Publish)
+	})
+}
+
+// stagedNode is a bench whose driver has bound the device node at the staging path, of a disk with sequence number 10.
+func stagedNode(t *testing.T) *bench {
+	b := newBench(t, block)
+	b.kernel.reuse(device("raw"), 10)
+	b.want("intent")
+	before := b.driver.before
+	b.driver.before = func(method, handle string) error {
+		if method == "stage" {
+			e := b.kernel.filesystemOf("raw", "devtmpfs", b.volume.Record.Stage.Path)
+			e.Root, e.Major = "/loop", 0
+			b.kernel.mount(e)
+		}
+		return before(method, handle)
+	}
+	b.stage()
+	return b
+}
+
+func TestARealDeviceWhoseNumberIsGivenAwayIsPublishedAgain(t *testing.T) {
+	harnesstest.NeedRoot(t)
+	harnesstest.NeedProgram(t, "losetup")
+	n := newCluster(t).realNode(t)
+	v := n.volume(corev1.PersistentVolumeBlock, "", 64)
+	a := n.start()
+	n.attach(v, "uid-1")
+	first := n.want(v, "first")
+	ready := n.ready(first)
+	n.must(writeTo(ready.Status.Path))
+	command(t, "losetup", "--detach", ready.Status.DevicePath)
+	other := takeNumber(t, ready.Status.DevicePath)
+	second := n.want(v, "second")
+	path := n.ready(second).Status.Path
+	n.ready(first)
+	for _, p := range []string{ready.Status.Path, path} {
+		if got := firstBytes(t, p); got != "written" {
+			t.Errorf("volume %s at %s: %q, want what was written to it", v.handle, p, got)
+		}
+	}
+	n.must(writeTo(path))
+	if got := firstBytes(t, other); got == "written" {
+		t.Errorf("disk %s, which has got the number: %q, want nothing of volume %s", other, got, v.handle)
+	}
+	if e := a.recorded(); len(about(e, volumesv1alpha1.ReasonVolumeSick)) == 0 {
+		t.Errorf("events: %v, want that the volume is sick", e)
+	}
+	n.end(v, first, second)
+}
+
+// takeNumber gives the number of a loop device that was detached to another disk, and returns the file of that. Another
+// process may have taken the number, which comes to the same.
+func takeNumber(t *testing.T, device string) (file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "other")
+	if err := os.WriteFile(file, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("losetup", device, file).CombinedOutput(); err != nil {
+		t.Logf("another process has taken %s: %v: %s", device, err, out)
+		return file
+	}
+	t.Cleanup(func() { command(t, "losetup", "--detach", device) })
+	return file
+}
+
+func firstBytes(t *testing.T, path string) string {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close() //nolint:errcheck // only read
+	data := make([]byte, len("written"))
+	if _, err := f.Read(data); err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}

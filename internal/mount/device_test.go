@@ -64,6 +64,29 @@ func TestTheDeviceOfABoundNodeIsFound(t *testing.T) {
 	}
 }
 
+func TestABoundNodeShowsThatItsNumberHasGoneToAnotherDisk(t *testing.T) {
+	needsRoot(t)
+	needsProgram(t, "losetup")
+	m, dir := New(Options{}), workspace(t)
+	file, target := write(t, filepath.Join(dir, "disk"), string(make([]byte, 1<<20))), filepath.Join(dir, "target")
+	write(t, target, "")
+	device := command(t, "losetup", "--find", "--show", file)
+	before := deviceAt(t, device)
+	if err := m.Bind(t.Context(), device, target, false, nil); err != nil {
+		t.Error(err)
+	}
+	h, err := m.Examine(t.Context(), target)
+	if err != nil || h.Node != before || before.Seq == 0 {
+		t.Errorf("health of %s: %+v, error %v; want node %+v", target, h, err, before)
+	}
+	command(t, "losetup", "--detach", device) // from here on another process may get the number
+	h, err = m.Examine(t.Context(), target)
+	if err != nil || h.DeviceGone || h.Node.Major != before.Major || h.Node.Minor != before.Minor ||
+		h.Node.Seq == 0 || h.Node.Seq == before.Seq {
+		t.Errorf("health of %s without its disk: %+v, error %v; want another disk than %+v", target, h, err, before)
+	}
+}
+
 func TestAFilesystemWithoutADeviceHasNoPath(t *testing.T) {
 	needsRoot(t)
 	m, target := New(Options{}), mkdir(t, workspace(t), "target")

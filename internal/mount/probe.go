@@ -37,6 +37,8 @@ type Health struct {
 	Failed string
 	// DeviceGone: the kernel has no device of that number any more.
 	DeviceGone bool
+	// Node is the device that a device node leads to now. A node leads to a number, which the kernel gives again.
+	Node Device
 	// DeadDisks are the device's if the kernel sends no requests to any of them.
 	DeadDisks []scsi.DeadDisk
 	// Errors that the filesystem has counted, also in earlier mounts; nil for one that counts none. Before Linux 6.12 ext4
@@ -69,7 +71,9 @@ func (m *Mounter) Examine(ctx context.Context, path string) (Health, error) {
 	})
 	select {
 	case d := <-node: // a bound device node is a mount of the filesystem that has the node
-		return healthOf(d), err
+		h := healthOf(d)
+		h.Node = d
+		return h, err
 	default:
 		return e.health(), err
 	}

@@ -104,7 +104,7 @@ var ErrOwnDisk = errors.New("the node's own disk")
 func (env *Environment) notVolume(ctx context.Context, r *record.Record, table *mount.Table, path string,
 	e mount.Entry) error {
 	if r.Block() {
-		return env.notDevice(ctx, r.Stage, path)
+		return env.notDevice(ctx, r, path)
 	}
 	staged, known := record.ParseSource(r.Stage.Source)
 	if known && e.PartOf(staged) {
@@ -128,9 +128,11 @@ func (env *Environment) notOwn(table *mount.Table, s record.Stage, e mount.Entry
 	return nil
 }
 
-// notDevice refuses what is no device node, and another device than the one at the staging path.
-func (env *Environment) notDevice(ctx context.Context, s record.Stage, path string) error {
+// notDevice refuses what is no device node, another device than the one at the staging path, and another disk under the
+// number of that one or of what was published at path before.
+func (env *Environment) notDevice(ctx context.Context, r *record.Record, path string) error {
 	d, err := env.Mounts.DeviceOf(ctx, path)
+	s := r.Stage
 	switch {
 	case err != nil:
 		return fmt.Errorf("reading the device: %w", err)
@@ -138,21 +140,39 @@ func (env *Environment) notDevice(ctx context.Context, s record.Stage, path stri
 		return fmt.Errorf("%s is no device node", path)
 	case s.Device != "" && d.Path != "" && d.Path != s.Device:
 		return fmt.Errorf("%s is device %s, and the volume is staged as %s", path, d.Path, s.Device)
+	case otherDisk(d, s.Seq), otherDisk(d, r.SeqAt(path)):
+		return fmt.Errorf("%s is device %s, whose number %d:%d has gone to another disk", path, d.Path, d.Major, d.Minor)
 	}
 	return nil
 }
 
-// stagedDevice names the device of the stage. For a block volume that is the device node at the staging path: what else
-// a driver mounts there, such as the filesystem that holds an image, is not what it publishes.
-func (env *Environment) stagedDevice(ctx context.Context, r *record.Record) string {
-	d := env.deviceAt(ctx, r.Stage.Path)
-	if r.Block() && !d.Node {
-		return ""
+// otherDisk reports whether the device is not of the disk with that sequence number. Without one it is not known.
+func otherDisk(d mount.Device, seq uint64) bool { return seq != 0 && d.Seq != 0 && d.Seq != seq }
+
+// lostNumber is why what the node at path leads to is not the volume any more; nil if it is, or if that is not known.
+func lostNumber(r *record.Record, path string, node mount.Device) *record.Sickness {
+	if !otherDisk(node, r.SeqAt(path)) {
+		return nil
 	}
-	return d.Path
+	return &record.Sickness{Remountable: true, Cause: fmt.Sprintf(
+		"its block device is gone from the node, and the number %d:%d has gone to another disk", node.Major, node.Minor)}
 }
 
-// deviceAt is the device behind path, where there is one. It only informs.
+// noteStagedDevice notes the device of the stage. For a block volume that is the device node at the staging path: what
+// else a driver mounts there, such as the filesystem that holds an image, is not what it publishes. A node that was
+// there before the call stays of the disk that it was of.
+func (env *Environment) noteStagedDevice(ctx context.Context, r *record.Record) {
+	d := env.deviceAt(ctx, r.Stage.Path)
+	if r.Block() && !d.Node {
+		d = mount.Device{}
+	}
+	r.Stage.Device = d.Path
+	if d.Node && r.Stage.Seq == 0 {
+		r.Stage.Seq = d.Seq
+	}
+}
+
+// deviceAt is the device behind path, where there is one. One that is not found is not shown, and not compared later.
 func (env *Environment) deviceAt(ctx context.Context, path string) mount.Device {
 	d, err := env.Mounts.DeviceOf(ctx, path)
 	if err != nil {

@@ -180,7 +180,8 @@ func (env *Environment) completePublication(ctx context.Context, v *Volume, f pl
 	}
 	u.Device = v.Record.Stage.Device
 	if u.Type == volumesv1alpha1.PublicationDevice {
-		u.Device = env.deviceAt(ctx, u.Path).Path
+		d := env.deviceAt(ctx, u.Path)
+		u.Device, u.Seq = d.Path, d.Seq
 	}
 	if err := env.noteDevices(ctx, v, u, env.Mounts.At); err != nil {
 		return err

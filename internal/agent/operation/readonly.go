@@ -37,6 +37,7 @@ func (env *Environment) publishReadOnly(ctx context.Context, v *Volume, f plan.F
 		return failure.Problemf(volumesv1alpha1.ReasonPublishFailed,
 			"the driver reports success, but publishes no device")
 	}
+	u.Seq = device.Seq // also for the next attempt, as what may write can keep this one waiting for long
 	if err := env.forbidWrites(ctx, v, f, u, device); err != nil {
 		return err
 	}

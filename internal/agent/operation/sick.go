@@ -63,7 +63,11 @@ type examination struct {
 
 // examineStage returns false where it is not known whether the volume works.
 func (env *Environment) examineStage(ctx context.Context, r *record.Record) (found examination, known bool) {
-	for _, path := range examinedPaths(r, env.Now().BootID) {
+	paths := examinedPaths(r, env.Now().BootID)
+	if r.Stage.Seq != 0 { // a device node is staged, from which a driver publishes
+		paths = append(paths, r.Stage.Path)
+	}
+	for _, path := range paths {
 		h, err := env.Mounts.Examine(ctx, path)
 		if errors.Is(err, mount.ErrNotMounted) {
 			continue // a mount that is lost is made again
@@ -73,6 +77,9 @@ func (env *Environment) examineStage(ctx context.Context, r *record.Record) (fou
 		if found.sick, known = diagnose(h, err, r.Stage.Errors); !known {
 			env.Log.V(1).Info("volume not examined", "volume", r.VolumeName, "path", path, "error", err.Error())
 			return found, false
+		}
+		if found.sick == nil {
+			found.sick = lostNumber(r, path, h.Node)
 		}
 		if found.sick != nil {
 			found.sick.Since = env.Clock.Now()

@@ -144,7 +144,7 @@ func (env *Environment) staged(ctx context.Context, v *Volume, f plan.Facts, bef
 			return &failure.Problem{Reason: volumesv1alpha1.ReasonStageFailed, Message: "checking the stage", Err: err}
 		}
 		s.Source = record.SourceOf(e)
-		s.Device = env.stagedDevice(ctx, v.Record)
+		env.noteStagedDevice(ctx, v.Record)
 		env.noteErrorCount(ctx, s)
 	case before.Source != "" || f.Stage != record.Missing:
 		return &driver.Error{Outcome: driver.Uncertain, Code: volumesv1alpha1.ReasonMountLost,

@@ -176,7 +176,7 @@ func (env *Environment) undoPublication(ctx context.Context, v *Volume, f plan.F
 	if err := env.allowWrites(ctx, v, f, u); err != nil {
 		return err
 	}
-	u.Phase, u.Source, u.Device = record.PhaseNone, "", ""
+	u.Phase, u.Source, u.Device, u.Seq = record.PhaseNone, "", "", 0
 	return nil
 }
 

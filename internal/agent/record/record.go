@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
-	"github.com/hawser-io/hawser/internal/mount"
 )
 
 // Schema is the version of the records' form.
@@ -79,16 +78,6 @@ type Record struct {
 	Incomplete bool `json:"incomplete,omitempty"`
 }
 
-// SeenDevice is a block device that belongs to the volume alone.
-type SeenDevice struct {
-	mount.Device
-	BootID string `json:"bootID"`
-	// Held: the kernel said last that something still holds it.
-	Held bool `json:"held,omitempty"`
-	// ReadOnly: the agent has, or is about to have, the kernel refuse writes to it.
-	ReadOnly bool `json:"readOnly,omitempty"`
-}
-
 // Stage is the volume's one mount that all publications come from.
 type Stage struct {
 	Phase Phase  `json:"phase,omitempty"`
@@ -96,8 +85,10 @@ type Stage struct {
 	// Source is what the mount table showed at Path afterwards, in this boot: device numbers and root. Empty where
 	// the driver mounts nothing there, and while the outcome of a call that may mount something new is not known.
 	Source string `json:"source,omitempty"`
-	// Device is the device node behind it where there is one.
+	// Device is the device node behind it where there is one. Seq is the sequence number of its disk, where the node
+	// itself is at Path.
 	Device string `json:"device,omitempty"`
+	Seq    uint64 `json:"seq,omitempty"`
 	// BootID of the kernel that Phase speaks of.
 	BootID string `json:"bootID,omitempty"`
 	// Errors are those that the filesystem had counted when it was staged, or first examined; nil for one that counts
@@ -141,8 +132,9 @@ type Use struct {
 	Bound string `json:"reference,omitempty"`
 	// Source is what the mount table showed at Path afterwards, as with the stage.
 	Source string `json:"source,omitempty"`
-	// Device number and name of a published device.
+	// Device is the name of a published device, Seq the sequence number of its disk.
 	Device string `json:"device,omitempty"`
+	Seq    uint64 `json:"seq,omitempty"`
 	BootID string `json:"bootID,omitempty"`
 	// Live: the intent, which wants the volume staged only, was there when the volume was in use.
 	Live bool `json:"live,omitempty"`
@@ -220,15 +212,18 @@ func (r *Record) CallsEnded(now Moment) bool { return r.InFlight == nil && r.Unf
 func (s *Stage) Requested(there Presence, bootID string) {
 	s.Phase, s.BootID = PhaseUncertain, bootID
 	if there == Missing {
-		s.Source, s.Device = "", ""
+		s.Source, s.Device, s.Seq = "", "", 0
 	}
 }
 
-// Requested is the same for a publication.
+// Requested is the same for a publication. What an earlier call has left at a hidden target stays known.
 func (u *Use) Requested(there Presence, bootID string) {
 	u.Phase, u.BootID = PhaseUncertain, bootID
 	if there == Missing {
 		u.Source, u.Device = "", ""
+		if u.Target == u.Path {
+			u.Seq = 0
+		}
 	}
 }
 
@@ -236,11 +231,11 @@ func (u *Use) Requested(there Presence, bootID string) {
 // next.
 func (r *Record) ForgetOtherBoots(bootID string) {
 	if r.Stage.BootID != bootID {
-		r.Stage.Source, r.Stage.Device, r.Stage.Errors, r.Sick = "", "", nil, nil
+		r.Stage.Source, r.Stage.Device, r.Stage.Seq, r.Stage.Errors, r.Sick = "", "", 0, nil, nil
 	}
 	for i := range r.Uses {
 		if u := &r.Uses[i]; u.BootID != bootID {
-			u.Source, u.Device = "", ""
+			u.Source, u.Device, u.Seq = "", "", 0
 		}
 	}
 }
@@ -268,24 +263,6 @@ func (r *Record) places() []string {
 func (r *Record) CountsAsInUse(now Moment) bool {
 	return r.InUse || r.MayHaveMounts() || !r.CallsEnded(now) ||
 		slices.ContainsFunc(r.Devices, func(d SeenDevice) bool { return d.Held && d.BootID == now.BootID })
-}
-
-// AddDevice notes a device that the volume is on; d has no path where there is none. Those of an earlier boot are gone.
-func (r *Record) AddDevice(d mount.Device, boot string) {
-	if d.Path == "" {
-		r.MountTableOnly = true
-		return
-	}
-	r.Devices = slices.DeleteFunc(r.Devices, func(o SeenDevice) bool { return o.BootID != boot })
-	if !slices.ContainsFunc(r.Devices, func(o SeenDevice) bool { return o.Device == d }) {
-		r.Devices = append(r.Devices, SeenDevice{Device: d, BootID: boot})
-	}
-}
-
-// OnOwnDevice reports whether all that was seen of the volume in this boot is on block devices of its own, which the
-// kernel is asked about before the release.
-func (r *Record) OnOwnDevice(boot string) bool {
-	return !r.MountTableOnly && slices.ContainsFunc(r.Devices, func(d SeenDevice) bool { return d.BootID == boot })
 }
 
 // UseOf returns the intent's use, or nil. It points into r.
@@ -342,9 +319,4 @@ func (r *Record) Copy() *Record {
 		c.Capacity = &q
 	}
 	return &c
-}
-
-// RefusesWrites reports whether the agent has made a device of the volume read-only.
-func (r *Record) RefusesWrites(bootID string) bool {
-	return slices.ContainsFunc(r.Devices, func(d SeenDevice) bool { return d.ReadOnly && d.BootID == bootID })
 }
