@@ -448,6 +448,47 @@ func TestWhatTheCacheMissesIsReadBeforeAPodIsPlacedAnywhere(t *testing.T) {
 	w.expectPlaced(w.placeStale("web"), "zone=a")
 }
 
+// fullNode takes no volume of the driver any more.
+func fullNode(name string) *storagev1.CSINode {
+	node := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	node.Spec.Drivers = []storagev1.CSINodeDriver{{Name: testDriver, NodeID: name,
+		Allocatable: &storagev1.VolumeNodeResources{Count: ptr.To(int32(0))}}}
+	return node
+}
+
+// reversing lists nodes in the reverse order every second time: a cache lists them in any order.
+func reversing(c client.WithWatch) client.WithWatch {
+	reverse := false
+	return interceptor.NewClient(c, interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			err := c.List(ctx, list, opts...)
+			if nodes, ok := list.(*corev1.NodeList); ok {
+				if reverse = !reverse; reverse {
+					slices.Reverse(nodes.Items)
+				}
+			}
+			return err
+		},
+	})
+}
+
+func TestAPodThatFullNodesKeepWaitingIsReportedOnOnceInWhateverOrderTheyAreListed(t *testing.T) {
+	pod := gated("web", "data")
+	pod.Spec.Affinity = podWith(nil, "host=node-a,node-b").Spec.Affinity
+	w := newWorld(t, append(append(twoNodes(), bound("data", corev1.ReadWriteOnce)...), pod, fullNode("node-a"),
+		fullNode("node-b"))...)
+	w.controller.Client = reversing(w.Client)
+	w.expectGated(w.place("web"), "NodeLimitReached", "no other node than node-a, node-b, which")
+	version := w.pod("web").ResourceVersion
+	for range 2 {
+		w.place("web")
+	}
+	if told := w.told(); len(told) != 1 || w.pod("web").ResourceVersion != version {
+		t.Errorf("pod web has version %s after %s, events %q; want no second write and one event",
+			w.pod("web").ResourceVersion, version, told)
+	}
+}
+
 // unanswered are locks that cannot be read.
 type unanswered struct{ error }
 

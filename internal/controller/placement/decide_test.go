@@ -184,6 +184,10 @@ func TestWhereAPodMayRun(t *testing.T) {
 			volumes: []volumeFacts{ofClaim(unbound, selected("node-x", false))}},
 		{name: "another pod is the first consumer", waits: true, reason: "WaitForFirstConsumer", message: "pod shop/c",
 			volumes: []volumeFacts{ofClaim(unbound, usedBy(coming))}},
+		{name: "the first of two consumers is named", waits: true, reason: "WaitForFirstConsumer", message: "and pod shop/b",
+			volumes: []volumeFacts{ofClaim(unbound, usedBy(coming, podB))}},
+		{name: "in whatever order they are found", waits: true, reason: "WaitForFirstConsumer", message: "and pod shop/b",
+			volumes: []volumeFacts{ofClaim(unbound, usedBy(podB, coming))}},
 		{name: "a first consumer that goes does not count", volumes: []volumeFacts{ofClaim(unbound, usedBy(leaving))}},
 	} {
 		t.Run(test.name, test.run)

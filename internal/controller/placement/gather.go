@@ -8,6 +8,8 @@ package placement
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -56,6 +58,8 @@ func (g gatherer) gather(ctx context.Context, pod *corev1.Pod) (facts, error) {
 	for i := range list.Items {
 		f.nodes = append(f.nodes, &list.Items[i])
 	}
+	// The cache lists them in any order. A message that names other nodes each time would be written each time.
+	slices.SortFunc(f.nodes, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
 	return f, g.gatherRoom(ctx, &f)
 }
 

@@ -24,8 +24,10 @@ func (v *volumeFacts) besideOthers(candidates func() []*corev1.Node) (alternativ
 		return v.besideHolder(candidates)
 	case v.unplaced():
 		if staying := v.users.staying(); len(staying) > 0 {
+			// The cache lists them in any order, and the message is to stay the same.
+			first := slices.MinFunc(staying, func(a, b user) int { return strings.Compare(a.name, b.name) })
 			return nil, waitFor(volumesv1alpha1.ReasonWaitForFirstConsumer, "the claim is not bound, and %s comes first: its "+
-				"node decides where the volume is", described(staying[:1]))
+				"node decides where the volume is", described([]user{first}))
 		}
 	}
 	return anyNode(), nil
