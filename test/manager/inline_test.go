@@ -31,6 +31,7 @@ func TestIntentsOfInlineVolumes(t *testing.T) {
 				"a claim that waits for its first consumer gets its node":     anInlineClaimThatWaitsGetsItsNode,
 				"a volume for a single pod waits for the first and names it":  anInlineClaimForASinglePodWaits,
 				"a pod that is not bound, or names an intent, gets no intent": podsWithoutAnInlineClaimGetNoIntent,
+				"a pod that comes before its Node gets its intent after it":   anInlineClaimComesBeforeItsNode,
 			} {
 				t.Run(name, func(t *testing.T) { scenario(t, w, mode) })
 			}
@@ -143,6 +144,23 @@ func anInlineClaimForASinglePodWaits(t *testing.T, w *world, mode string) {
 	w.attached(t, waits)
 	w.kill(t, second)
 	gone(t, w, waits)
+}
+
+func anInlineClaimComesBeforeItsNode(t *testing.T, w *world, mode string) {
+	name, known := "inline-late-"+mode, "inline-known-"+mode
+	w.node(t, known)
+	w.volume(t, name, volumeOptions{})
+	w.volume(t, known, volumeOptions{})
+	early, last := inlinePod(name, name, name), inlinePod(known, known, known)
+	w.create(t, early, last)
+	w.attached(t, w.inlineIntent(t, last, known))
+	w.podIntents(t, early) // It came before the last one, which has its intent.
+	w.node(t, name)
+	w.attached(t, w.inlineIntent(t, early, name))
+	for _, p := range []*corev1.Pod{early, last} {
+		w.kill(t, p)
+		gone(t, w, inlineIntent(p, p.Name))
+	}
 }
 
 func podsWithoutAnInlineClaimGetNoIntent(t *testing.T, w *world, mode string) {

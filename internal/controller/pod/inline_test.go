@@ -11,6 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
@@ -101,6 +103,19 @@ func TestWhileSwitchedOffOnlyPodsWithInlineClaimsAreReconciled(t *testing.T) {
 				t.Errorf("pod with %s is reconciled: %t, want %t", name, got, c.want)
 			}
 		})
+	}
+}
+
+func TestWhileSwitchedOffANodeWakesOnlyItsPodsWithInlineClaims(t *testing.T) {
+	w, inline := newWorld(), inlinePodOf(map[string]string{"claim": "c"})
+	inline.Name, inline.UID = "inline", "inline"
+	elsewhere := inline.DeepCopy()
+	elsewhere.Name, elsewhere.UID, elsewhere.Spec.NodeName = "elsewhere", "elsewhere", "another"
+	cache, _ := holding(t, w.pod, inline, elsewhere)
+	got := (&Controller{Client: cache}).ofNode(t.Context(), w.node)
+	want := []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(inline)}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("node %s wakes the pods %v, want %v", w.node.Name, got, want)
 	}
 }
 

@@ -38,15 +38,15 @@ func (c *Controller) Register(mgr manager.Manager) error {
 	if err := c.check(); err != nil {
 		return err
 	}
+	mapped, later := handler.EnqueueRequestsFromMapFunc, cached.SinceStart
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named("pod").
 		Watches(&volumesv1alpha1.VolumeAttachmentIntent{}, c.intentHandler()).
-		Watches(&corev1.Pod{}, c.podHandler(), builder.WithPredicates(predicate.NewPredicateFuncs(c.concerns)))
+		Watches(&corev1.Pod{}, c.podHandler(), builder.WithPredicates(predicate.NewPredicateFuncs(c.concerns))).
+		Watches(&corev1.Node{}, mapped(c.ofNode), later(nodeChanged))
 	if c.Enabled {
-		mapped, later := handler.EnqueueRequestsFromMapFunc, cached.SinceStart
 		b = b.Watches(&corev1.PersistentVolumeClaim{}, mapped(c.ofClaim), later(claimChanged)).
 			Watches(&corev1.PersistentVolume{}, mapped(c.ofVolume), later(volumeChanged)).
-			Watches(&corev1.Node{}, mapped(c.ofNode), later(nodeChanged)).
 			Watches(&storagev1.CSIDriver{}, mapped(c.ofDriver), later(driverChanged))
 	}
 	waiting := c.Limiter.Queue()
@@ -129,8 +129,21 @@ func (c *Controller) ofVolume(ctx context.Context, o client.Object) []reconcile.
 	return c.pods(ctx, index.Claim, index.ClaimKey(ref.Namespace, ref.Name))
 }
 
+// ofNode wakes the pods that are bound to the node, as far as they concern the controller. A pod may come into the
+// cache before its Node.
 func (c *Controller) ofNode(ctx context.Context, node client.Object) []reconcile.Request {
-	return c.pods(ctx, index.Node, node.GetName())
+	list := &corev1.PodList{}
+	if err := c.Client.List(ctx, list, client.MatchingFields{index.Node: node.GetName()}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing the pods of a node", "node", node.GetName())
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range list.Items {
+		if pod := &list.Items[i]; c.concerns(pod) {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(pod)})
+		}
+	}
+	return requests
 }
 
 // ofDriver wakes every volume of the driver. Drivers hardly ever change.
