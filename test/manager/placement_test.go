@@ -48,6 +48,7 @@ func TestPlacement(t *testing.T) {
 		{"a pod waits for the gates of others", aPodWaitsForTheGatesOfOthers},
 		{"a pod of an intent goes to its node", aPodOfAnIntentGoesToItsNode},
 		{"a claim for its first consumer pins the second one", aFirstConsumerDecides},
+		{"a class that comes to allow the pod's zone ends its wait", aClassComesToAllowAZone},
 		{"an exclusive volume that is held elsewhere is waited for", anExclusiveVolumeIsWaitedFor},
 		{"a full node is left out", aFullNodeIsLeftOut},
 		{"storage capacity is read where it is published", storageCapacityIsRead},
@@ -269,6 +270,20 @@ func aFirstConsumerDecides(t *testing.T, w *world) {
 		metav1.SetMetaDataAnnotation(&claim.ObjectMeta, "volume.kubernetes.io/selected-node", "node-b")
 	})
 	w.expectPlaced(t, two, "metadata.name In node-b")
+}
+
+func aClassComesToAllowAZone(t *testing.T, w *world) {
+	w.waitingClass(t, "grows", driverName)
+	claim := newClaim("grows", volumeOptions{})
+	claim.Spec.StorageClassName = ptr.To("grows")
+	w.create(t, claim)
+	pod := gatedPod("grows", volumesv1alpha1.AttributeClaim, "grows")
+	pod.Spec.NodeSelector = map[string]string{corev1.LabelTopologyZone: "a"}
+	w.create(t, pod)
+	w.waits(t, pod, volumesv1alpha1.ReasonConstraintsContradict, "no node can have all volumes")
+	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "grows"}}
+	w.change(t, class, func() { class.AllowedTopologies[0].MatchLabelExpressions[0].Values = []string{"a", "b"} })
+	w.expectPlaced(t, pod, inZone+"a,b")
 }
 
 func anExclusiveVolumeIsWaitedFor(t *testing.T, w *world) {

@@ -39,6 +39,10 @@ func (c *Controller) Register(mgr manager.Manager) error {
 	holders := mapped(c.waitingFor(volumesv1alpha1.ReasonVolumeInUse, volumesv1alpha1.ReasonReadWriteOncePod))
 	nodes := mapped(c.waitingFor(volumesv1alpha1.ReasonNodeNotFound, volumesv1alpha1.ReasonConstraintsContradict,
 		volumesv1alpha1.ReasonVolumeInUse, volumesv1alpha1.ReasonNodeLimitReached))
+	// The topologies of a class may change.
+	classes := mapped(c.waitingFor(volumesv1alpha1.ReasonStorageClassNotFound, volumesv1alpha1.ReasonClaimNotBound,
+		volumesv1alpha1.ReasonNoProvisioner, volumesv1alpha1.ReasonConstraintsContradict,
+		volumesv1alpha1.ReasonNodeLimitReached))
 	room := mapped(c.waitingFor(volumesv1alpha1.ReasonNodeLimitReached))
 	c.turns = keymutex.NewHashed(namespaces)
 	return ctrl.NewControllerManagedBy(mgr).
@@ -47,8 +51,7 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		Watches(&corev1.PersistentVolumeClaim{}, mapped(c.ofClaim), later()).
 		Watches(&corev1.PersistentVolume{}, mapped(c.ofVolume), later()).
 		Watches(&volumesv1alpha1.VolumeAttachmentIntent{}, mapped(c.ofIntent), later(intentChanged)).
-		Watches(&storagev1.StorageClass{}, mapped(c.waitingFor(volumesv1alpha1.ReasonStorageClassNotFound,
-			volumesv1alpha1.ReasonClaimNotBound, volumesv1alpha1.ReasonNoProvisioner)), later()).
+		Watches(&storagev1.StorageClass{}, classes, later()).
 		Watches(&corev1.Node{}, nodes, later(nodeChanged)).
 		Watches(&volumesv1alpha1.NodeVolumeState{}, holders, later(useEnded)).
 		Watches(&corev1.ConfigMap{}, holders, later()).
