@@ -15,7 +15,7 @@ SPDX-License-Identifier: Apache-2.0
 // A pod that others gate too is left alone until they have lifted their gates: it may never run.
 //
 // The affinity of a pod that is not gated any more cannot be changed. So a gate is lifted at the version of the pod
-// that was decided on. That nothing restricts a pod is read live before.
+// that was decided on. That a volume does not restrict its pod is read live before.
 //
 // The node of the first pod of an exclusive volume decides about the others. So such pods of one namespace are placed
 // one at a time, and each is decided on with the gates of the others read live: the cache may not show yet what an
@@ -90,8 +90,8 @@ func (c *Controller) concerns(pod *corev1.Pod) bool {
 		!index.Terminated(pod)
 }
 
-// makeSure decides again on what is read live: all that restricts the pod, if the cache has nothing that does, and the
-// gates of the others, if it is to come first.
+// makeSure decides again on what is read live: all that restricts the pod, unless each volume does so in the cache
+// already, and the gates of the others, if it is to come first.
 func (c *Controller) makeSure(ctx context.Context, pod *corev1.Pod, d decision) (decision, error) {
 	if d.constrained && !d.first {
 		return d, nil

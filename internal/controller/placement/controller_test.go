@@ -439,13 +439,27 @@ func TestAPodThatTheAPIServerRefusesSaysSoOnce(t *testing.T) {
 }
 
 func TestWhatTheCacheMissesIsReadBeforeAPodIsPlacedAnywhere(t *testing.T) {
-	objects := bound("data", corev1.ReadWriteMany, "a")
-	w := newWorld(t, append(append(twoNodes(), objects...), gated("web", "data"))...)
-	w.Sync()
-	stale := objects[1].DeepCopyObject().(*corev1.PersistentVolume)
-	stale.Spec.NodeAffinity = nil
-	w.Show(append(twoNodes(), objects[0], stale, w.pod("web"))...)
-	w.expectPlaced(w.placeStale("web"), "zone=a")
+	for name, c := range map[string]struct {
+		beside []client.Object
+		pod    *corev1.Pod
+		terms  string
+	}{
+		"nothing else restricts the pod": {nil, gated("web", "data"), "zone=a"},
+		"a full node is excluded":        {[]client.Object{fullNode("node-b")}, gated("web", "data"), "zone=a"},
+		"another volume restricts the pod": {bound("logs", corev1.ReadWriteMany, "a", "b"), gated("web", "data", "logs"),
+			"zone=a zone=a,b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := bound("data", corev1.ReadWriteMany, "a")
+			beside := append(twoNodes(), c.beside...)
+			w := newWorld(t, append(append(slices.Clone(beside), objects...), c.pod)...)
+			w.Sync()
+			stale := objects[1].DeepCopyObject().(*corev1.PersistentVolume)
+			stale.Spec.NodeAffinity = nil
+			w.Show(append(beside, objects[0], stale, w.pod("web"))...)
+			w.expectPlaced(w.placeStale("web"), c.terms)
+		})
+	}
 }
 
 // fullNode takes no volume of the driver any more.

@@ -21,7 +21,7 @@ type decision struct {
 	lift bool
 	// terms that the pod's required node affinity gets; nil if it has none.
 	terms []term
-	// constrained: a volume restricts the nodes.
+	// constrained: each volume restricts the nodes by itself.
 	constrained bool
 	// first: the pod becomes the first user of a claim that only one pod at a time may be placed for.
 	first bool
@@ -40,7 +40,7 @@ func waitFor(reason, format string, args ...any) *waiting {
 // room is the scheduler's.
 func decide(f facts) decision {
 	allowed := anyNode()
-	first := false
+	first, constrained := false, true
 	for i := range f.volumes {
 		v := &f.volumes[i]
 		nodes, w := v.allowed(f.pod.Namespace)
@@ -50,7 +50,7 @@ func decide(f facts) decision {
 		if allowed = allowed.and(nodes); len(allowed) == 0 {
 			return contradiction().of(v)
 		}
-		first = first || v.single()
+		first, constrained = first || v.single(), constrained && !nodes.unrestricted()
 	}
 	for i := range f.volumes {
 		v := &f.volumes[i]
@@ -64,7 +64,9 @@ func decide(f facts) decision {
 	if !possible || nowhere(f.pod, result.terms, f.nodes) {
 		return contradiction().of(nil)
 	}
-	return f.place(result, first, !allowed.unrestricted())
+	d := f.place(result)
+	d.first, d.constrained = first, constrained
+	return d
 }
 
 // candidates are the nodes of today that the pod and its volumes allow.
@@ -75,15 +77,14 @@ func (f facts) candidates(allowed alternatives) []*corev1.Node {
 
 // place excludes the nodes that cannot take the volumes now. If that leaves no node, not even one that is added, the
 // pod keeps its gate: its affinity could not be changed once there is room.
-func (f facts) place(result narrowed, first, constrained bool) decision {
+func (f facts) place(result narrowed) decision {
 	candidates := matching(f.pod, result.terms, f.nodes)
 	excluded := slices.DeleteFunc(slices.Clone(candidates), f.hasRoom)
 	full := len(excluded) > 0 && len(excluded) == len(candidates)
 	if full && onlyOn(f.pod, result.terms, excluded) {
 		return noRoom(excluded).of(nil)
 	}
-	d := decision{lift: true, terms: without(result.terms, excluded, f.nodes), first: first,
-		constrained: constrained || len(excluded) > 0}
+	d := decision{lift: true, terms: without(result.terms, excluded, f.nodes)}
 	switch {
 	case full:
 		d.reason = volumesv1alpha1.ReasonEveryNodeFull

@@ -366,20 +366,25 @@ func TestNodesWithoutRoomAreExcluded(t *testing.T) {
 }
 
 func TestWhatRestrictsNothingIsReadLive(t *testing.T) {
+	zonal := ofClaim(inZones("zone=a"))
 	for name, test := range map[string]struct {
-		volume      volumeFacts
+		volumes     []volumeFacts
 		constrained bool
 		first       bool
 	}{
-		"a shared volume without affinity":     {volume: ofClaim()},
-		"a shared volume of a zone":            {volume: ofClaim(inZones("zone=a")), constrained: true},
-		"an exclusive volume has one first":    {volume: ofClaim(rwo), first: true},
-		"a claim for its first consumer":       {volume: ofClaim(unbound), first: true},
-		"a claim whose node has been selected": {volume: ofClaim(unbound, selected("node-a", true)), constrained: true},
-		"an intent":                            {volume: ofIntent("node-a", true), constrained: true},
+		"a shared volume without affinity":  {volumes: []volumeFacts{ofClaim()}},
+		"a shared volume of a zone":         {volumes: []volumeFacts{zonal}, constrained: true},
+		"one of two volumes has a zone":     {volumes: []volumeFacts{zonal, ofClaim()}},
+		"two volumes have a zone":           {volumes: []volumeFacts{zonal, zonal}, constrained: true},
+		"an exclusive volume has one first": {volumes: []volumeFacts{ofClaim(rwo)}, first: true},
+		"a claim for its first consumer":    {volumes: []volumeFacts{ofClaim(unbound)}, first: true},
+		"a claim whose node has been selected": {volumes: []volumeFacts{ofClaim(unbound, selected("node-a", true))},
+			constrained: true},
+		"an intent": {volumes: []volumeFacts{ofIntent("node-a", true)}, constrained: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := decide(facts{pod: podWith(nil), volumes: []volumeFacts{test.volume}, nodes: nodesOf("node-a zone=a")})
+			d := decide(facts{pod: podWith(nil), volumes: test.volumes, nodes: nodesOf("node-a zone=a", "node-b zone=a"),
+				room: map[string]map[string]int{testDriver: {"node-b": 0}}})
 			if !d.lift || d.constrained != test.constrained || d.first != test.first {
 				t.Errorf("decision %+v, want that the gate is lifted, constrained %t, first %t", d, test.constrained,
 					test.first)
