@@ -169,6 +169,10 @@ func TestWhereAPodMayRun(t *testing.T) {
 
 		{name: "a claim of an immediate class", waits: true, reason: "ClaimNotBound", message: "claim shop/data is not bound",
 			volumes: []volumeFacts{ofClaim(unbound, func(v *volumeFacts) { v.class.VolumeBindingMode = nil })}},
+		{name: "a claim that is about to be bound", waits: true, reason: "ClaimNotBound", message: "claim shop/data is not",
+			volumes: []volumeFacts{ofClaim(func(v *volumeFacts) {
+				v.claim.Status.Phase, v.claim.Spec.StorageClassName = corev1.ClaimPending, ptr.To("fast")
+			})}},
 		{name: "a class that does not exist", waits: true, reason: "StorageClassNotFound", message: "StorageClass fast",
 			volumes: []volumeFacts{ofClaim(unbound, func(v *volumeFacts) { v.class = nil })}},
 		{name: "a class without a provisioner", waits: true, reason: "NoProvisioner", message: "spec.volumeName",

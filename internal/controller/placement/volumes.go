@@ -74,7 +74,7 @@ func (v *volumeFacts) ofBound(name string) (alternatives, *waiting) {
 func (v *volumeFacts) ofUnbound(name string) (alternatives, *waiting) {
 	className := storagehelpers.GetPersistentVolumeClaimClass(v.claim)
 	switch {
-	case className != "" && v.class == nil:
+	case className != "" && v.class == nil && v.claim.Spec.VolumeName == "": // Otherwise the class was not read.
 		return nil, waitFor(volumesv1alpha1.ReasonStorageClassNotFound, "StorageClass %s of claim %s does not exist",
 			className, name)
 	case v.claim.Spec.VolumeName != "" || !volume.WaitsForFirstConsumer(v.class):
