@@ -17,32 +17,28 @@ SPDX-License-Identifier: Apache-2.0
 // The affinity of a pod that is not gated any more cannot be changed. So a gate is lifted at the version of the pod
 // that was decided on. That a volume does not restrict its pod is read live before.
 //
-// The node of the first pod of an exclusive volume decides about the others. So such pods of one namespace are placed
-// one at a time, and each is decided on with the gates of the others read live: the cache may not show yet what an
-// earlier reconcile lifted. Nothing else is kept from one reconcile for the next.
+// The node of the first pod of an exclusive volume decides about the others. So such pods of one claim are placed one at
+// a time, and each is decided on with the gates of the others read live: the cache may not show yet what an earlier
+// reconcile lifted. Nothing else is kept from one reconcile for the next.
 package placement
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/keymutex"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/hawser-io/hawser/internal/controller/index"
 )
 
-const (
-	// workers reconcile so many pods at once.
-	workers = 8
-	// namespaces have turns of their own up to this number, as far as their hashes differ.
-	namespaces = 256
-)
+// workers reconcile so many pods at once.
+const workers = 8
 
 // Controller reconciles gated pods.
 type Controller struct {
@@ -54,8 +50,8 @@ type Controller struct {
 	Events events.EventRecorder
 	Clock  clock.PassiveClock
 
-	// turns of the namespaces: a pod that is to come first is placed while it has that of its namespace.
-	turns keymutex.KeyMutex
+	// turns of the claims: a pod that is to come first is placed while it has those of its claims.
+	turns *turns
 }
 
 // Reconcile one pod.
@@ -68,11 +64,8 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, nil
 	}
 	d, err := c.decide(ctx, pod, gatherer{reader: c.Client})
-	if err == nil && d.lift && d.first {
-		c.turns.LockKey(pod.Namespace)
-		defer func() { _ = c.turns.UnlockKey(pod.Namespace) }()
-	}
 	if err == nil && d.lift {
+		defer c.turns.take(d.first)()
 		d, err = c.makeSure(ctx, pod, d)
 	}
 	if err != nil {
@@ -93,18 +86,19 @@ func (c *Controller) concerns(pod *corev1.Pod) bool {
 // makeSure decides again on what is read live: all that restricts the pod, unless each volume does so in the cache
 // already, and the gates of the others, if it is to come first.
 func (c *Controller) makeSure(ctx context.Context, pod *corev1.Pod, d decision) (decision, error) {
-	if d.constrained && !d.first {
+	if d.constrained && len(d.first) == 0 {
 		return d, nil
 	}
 	g := gatherer{reader: c.Client}
 	if !d.constrained {
 		g.reader = c.Reader
 	}
-	if d.first {
+	if len(d.first) > 0 {
 		g.gates = c.Reader
 	}
 	sure, err := c.decide(ctx, pod, g)
-	if err == nil && sure.lift && sure.first && !d.first {
+	unseen := func(claim string) bool { return !slices.Contains(d.first, claim) }
+	if err == nil && sure.lift && slices.ContainsFunc(sure.first, unseen) {
 		return d, errors.New("the cache does not show yet that a volume is exclusive")
 	}
 	return sure, err

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
-	"k8s.io/utils/keymutex"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -71,7 +71,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 		})
 	w.API = controllertest.New(t, b, objects...)
 	w.controller = &Controller{Client: w.Client, Reader: w.Live, Locks: noLocks{}, Events: w.events,
-		Clock: clocktesting.NewFakePassiveClock(time.Unix(1000, 0)), turns: keymutex.NewHashed(namespaces)}
+		Clock: clocktesting.NewFakePassiveClock(time.Unix(1000, 0)), turns: newTurns()}
 	return w
 }
 
@@ -294,42 +294,65 @@ func twoPodsOfAnExclusiveVolume(t *testing.T) *world {
 		gated("two", "data"))...)
 }
 
-// turns reports that a reconcile asks for the turn of its namespace.
-type turns struct {
-	keymutex.KeyMutex
-	asked chan string
-}
-
-func (m turns) LockKey(namespace string) {
-	m.asked <- namespace
-	m.KeyMutex.LockKey(namespace)
-}
-
-func TestAPodThatMayComeFirstWaitsForTheOneThatIsBeingPlaced(t *testing.T) {
-	w := twoPodsOfAnExclusiveVolume(t)
-	m := turns{w.controller.turns, make(chan string, 2)}
-	w.controller.turns = m
+// whileOneIsPlaced reconciles pod two while the gate of pod one is being lifted. It returns whether pod two waited.
+func (w *world) whileOneIsPlaced() (waited bool) {
+	w.Helper()
 	second := make(chan error, 1)
 	w.meanwhile = func() {
 		w.meanwhile = nil
-		<-m.asked
 		go func() {
-			_, err := w.controller.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{
+			_, err := w.controller.Reconcile(w.Context(), reconcile.Request{NamespacedName: client.ObjectKey{
 				Namespace: "shop", Name: "two"}})
 			second <- err
 		}()
-		select {
-		case <-m.asked:
-		case err := <-second:
-			t.Fatalf("pod two was reconciled while pod one was being placed, error %v; want that it waits", err)
-		}
+		synctest.Wait()
+		waited = len(second) == 0
 	}
 	w.Sync()
 	w.expectPlaced(w.placeStale("one"), "")
 	if err := <-second; err != nil {
-		t.Fatal(err)
+		w.Fatal(err)
 	}
-	w.expectGated(w.pod("two"), "VolumeInUseElsewhere", "pod shop/one comes first but has no node yet")
+	return waited
+}
+
+func TestAPodThatMayComeFirstWaitsForTheOneThatIsBeingPlaced(t *testing.T) {
+	for name, claims := range map[string][]string{"the claim": {"data"}, "one of its claims": {"logs", "data"}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, append(append(append(twoNodes(), bound("data", corev1.ReadWriteOnce)...), bound("logs",
+					corev1.ReadWriteOnce)...), gated("one", "data"), gated("two", claims...))...)
+				if !w.whileOneIsPlaced() {
+					t.Error("pod two was reconciled while pod one was being placed, want that it waits")
+				}
+				w.expectGated(w.pod("two"), "VolumeInUseElsewhere", "pod shop/one comes first but has no node yet")
+			})
+		})
+	}
+}
+
+func TestPodsOfDifferentClaimsDoNotWaitForEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, append(append(append(twoNodes(), bound("data", corev1.ReadWriteOnce)...), bound("logs",
+			corev1.ReadWriteOnce)...), gated("one", "data"), gated("two", "logs"))...)
+		if w.whileOneIsPlaced() {
+			t.Error("pod two was not reconciled while pod one was being placed, want that it does not wait")
+		}
+		w.expectPlaced(w.pod("two"), "")
+	})
+}
+
+func TestAPodIsNotPlacedWithoutTheTurnOfAVolumeThatTheCacheTakesForShared(t *testing.T) {
+	data, logs := bound("data", corev1.ReadWriteOnce), bound("logs", corev1.ReadWriteOnce)
+	w := newWorld(t, append(append(append(twoNodes(), data...), logs...), gated("web", "data", "logs"))...)
+	w.Sync()
+	w.Show(append(append(append(twoNodes(), data...), bound("logs", corev1.ReadWriteMany)...), w.pod("web"))...)
+	_, err := w.controller.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "shop",
+		Name: "web"}})
+	if err == nil || index.Ungated(w.pod("web")) {
+		t.Errorf("pod web: error %v, gates %v; want an error and the gate", err, w.pod("web").Spec.SchedulingGates)
+	}
+	w.expectPlaced(w.place("web"), "")
 }
 
 func TestAPodThatIsDeletedWhileItsGateIsLiftedLeavesTheFirstPlaceToAnother(t *testing.T) {

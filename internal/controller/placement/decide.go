@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/index"
 )
 
 // decision is what there is to do for one gated pod.
@@ -23,8 +24,9 @@ type decision struct {
 	terms []term
 	// constrained: each volume restricts the nodes by itself.
 	constrained bool
-	// first: the pod becomes the first user of a claim that only one pod at a time may be placed for.
-	first bool
+	// first are the keys of the claims that the pod becomes the first user of, and that only one pod at a time may be
+	// placed for.
+	first []string
 	// reason and message are those of the condition. They are empty for a pod that is placed and has nothing to say.
 	reason, message string
 }
@@ -40,7 +42,8 @@ func waitFor(reason, format string, args ...any) *waiting {
 // room is the scheduler's.
 func decide(f facts) decision {
 	allowed := anyNode()
-	first, constrained := false, true
+	var first []string
+	constrained := true
 	for i := range f.volumes {
 		v := &f.volumes[i]
 		nodes, w := v.allowed(f.pod.Namespace)
@@ -50,7 +53,10 @@ func decide(f facts) decision {
 		if allowed = allowed.and(nodes); len(allowed) == 0 {
 			return contradiction().of(v)
 		}
-		first, constrained = first || v.single(), constrained && !nodes.unrestricted()
+		constrained = constrained && !nodes.unrestricted()
+		if v.single() {
+			first = append(first, index.ClaimKey(f.pod.Namespace, v.claimName))
+		}
 	}
 	for i := range f.volumes {
 		v := &f.volumes[i]

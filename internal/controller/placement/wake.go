@@ -12,7 +12,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/utils/keymutex"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -44,7 +43,7 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		volumesv1alpha1.ReasonNoProvisioner, volumesv1alpha1.ReasonConstraintsContradict,
 		volumesv1alpha1.ReasonNodeLimitReached))
 	room := mapped(c.waitingFor(volumesv1alpha1.ReasonNodeLimitReached))
-	c.turns = keymutex.NewHashed(namespaces)
+	c.turns = newTurns()
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("placement").
 		Watches(&corev1.Pod{}, mapped(c.ofPod), builder.WithPredicates(podChanged)).
