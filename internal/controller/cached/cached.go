@@ -169,8 +169,9 @@ func trimNode(o any) (any, error) {
 	return trimmed, nil
 }
 
-// trimPersistentVolume keeps the spec, with the CSI source that a source of old translates to. Labels and annotations
-// are kept only where that fails because of them: the next reader of the volume has to come to the same result.
+// trimPersistentVolume keeps the spec, with the CSI source that a source of old translates to, and the labels of its
+// zone. Other labels and annotations are kept only where that fails because of them: the next reader of the volume has
+// to come to the same result.
 func trimPersistentVolume(o any) (any, error) {
 	pv, ok := o.(*corev1.PersistentVolume)
 	if !ok {
@@ -179,6 +180,7 @@ func trimPersistentVolume(o any) (any, error) {
 	translated, err := volume.Translated(pv)
 	trimmed := &corev1.PersistentVolume{ObjectMeta: identity(pv.ObjectMeta), Spec: translated.Spec}
 	trimmed.Spec.Capacity = shared(trimmed.Spec.Capacity)
+	trimmed.Labels = only(pv.Labels, ZoneLabels...)
 	if err != nil {
 		trimmed.Labels, trimmed.Annotations = pv.Labels, pv.Annotations
 	}
@@ -261,6 +263,10 @@ const (
 	// ManagedNodeAnnotation on a Node, with the value "true", says that its kubelet leaves attaching to a controller.
 	ManagedNodeAnnotation = "volumes.kubernetes.io/controller-managed-attach-detach"
 )
+
+// ZoneLabels of a PersistentVolume restrict its nodes to those with the same labels.
+var ZoneLabels = []string{corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelFailureDomainBetaZone,
+	corev1.LabelFailureDomainBetaRegion}
 
 func identity(m metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{

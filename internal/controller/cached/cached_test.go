@@ -74,6 +74,14 @@ func TestOfAStorageClassTheCacheKeepsWhatDecidesAboutNodes(t *testing.T) {
 	expectTrimmed(t, trimStorageClass, class, kept)
 }
 
+func TestOfTheLabelsOfAVolumeTheCacheKeepsThoseOfItsZone(t *testing.T) {
+	zone := map[string]string{corev1.LabelTopologyZone: "a", corev1.LabelFailureDomainBetaRegion: "r"}
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv", Labels: maps.Clone(zone)}}
+	pv.Labels["app"] = "web"
+	expectTrimmed(t, trimPersistentVolume, pv,
+		&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv", Labels: zone}})
+}
+
 func expectTrimmed(t *testing.T, trim func(any) (any, error), object, want any) {
 	t.Helper()
 	got, err := trim(object)

@@ -214,6 +214,13 @@ func TestAPodIsPlacedInOnePatch(t *testing.T) {
 	}
 }
 
+func TestAVolumeWithTheLabelOfAZoneLeadsItsPodThere(t *testing.T) {
+	objects := bound("data", corev1.ReadWriteOnce)
+	objects[1].SetLabels(map[string]string{zone: "a"})
+	w := newWorld(t, append(append(twoNodes(), objects...), gated("web", "data"))...)
+	w.expectPlaced(w.place("web"), "zone=a")
+}
+
 func TestAPodThatWaitsSaysWhyOnceAndIsPlacedWhenItNeedNotWait(t *testing.T) {
 	w := newWorld(t, append(twoNodes(), gated("web", "data"))...)
 	w.expectGated(w.place("web"), "ClaimNotFound", "volume of-data: claim shop/data does not exist")

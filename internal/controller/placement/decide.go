@@ -50,6 +50,7 @@ func decide(f facts) decision {
 		if w != nil {
 			return w.of(v)
 		}
+		nodes = nodes.and(f.ofZones(v))
 		if allowed = allowed.and(nodes); len(allowed) == 0 {
 			return contradiction().of(v)
 		}

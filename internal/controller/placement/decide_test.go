@@ -46,6 +46,10 @@ func inZones(terms ...string) func(*volumeFacts) {
 	}
 }
 
+func labelled(key, value string) func(*volumeFacts) {
+	return func(v *volumeFacts) { metav1.SetMetaDataLabel(&v.pv.ObjectMeta, key, value) }
+}
+
 func modes(modes ...corev1.PersistentVolumeAccessMode) func(*volumeFacts) {
 	return func(v *volumeFacts) {
 		v.claim.Spec.AccessModes = modes
@@ -144,6 +148,15 @@ func TestWhereAPodMayRun(t *testing.T) {
 			ofClaim(inZones("zone=b,c"))}, terms: "zone=a,b zone=b,c"},
 		{name: "two volumes of two zones", waits: true, reason: "ConstraintsContradict",
 			volumes: []volumeFacts{ofClaim(inZones("zone=a")), ofClaim(inZones("zone=b"))}},
+		{name: "a volume with the label of a zone", volumes: []volumeFacts{ofClaim(labelled(corev1.LabelTopologyZone, "a"))},
+			terms: "zone=a"},
+		{name: "a label of old, of two zones", terms: "zone=a,b", volumes: []volumeFacts{ofClaim(
+			labelled(corev1.LabelFailureDomainBetaZone, "b__a"), labelled(corev1.LabelTopologyZone, "a__b"))}},
+		{name: "a label that cannot be read", volumes: []volumeFacts{ofClaim(labelled(corev1.LabelTopologyZone, "a__"))}},
+		{name: "a volume with an affinity and the label of a zone", terms: "rack=1 zone=b", volumes: []volumeFacts{ofClaim(
+			inZones("rack=1"), labelled(corev1.LabelTopologyZone, "b"))}},
+		{name: "two volumes with labels of two zones", waits: true, reason: "ConstraintsContradict",
+			volumes: []volumeFacts{ofClaim(labelled(corev1.LabelTopologyZone, "a")), ofClaim(inZones("zone=b"))}},
 		{name: "what was left out is said", pod: podWith(nil, "rack=1,2"), reason: "AlternativeChosen",
 			volumes: []volumeFacts{ofClaim(inZones("zone=a rack=1", "zone=b"))}, terms: "rack=1,2 zone=b",
 			message: "left out: " + zone + " In a"},
@@ -195,6 +208,31 @@ func TestWhereAPodMayRun(t *testing.T) {
 		{name: "a first consumer that goes does not count", volumes: []volumeFacts{ofClaim(unbound, usedBy(leaving))}},
 	} {
 		t.Run(test.name, test.run)
+	}
+}
+
+func TestANodeWithoutZoneTakesVolumesOfEveryZone(t *testing.T) {
+	const none = zone + " DoesNotExist and topology.kubernetes.io/region DoesNotExist"
+	for name, test := range map[string]struct {
+		nodes []*corev1.Node
+		want  string
+	}{
+		"no node has a zone":    {nodesOf("node-a", "node-b"), zone + " In a or " + none},
+		"one node has no zone":  {nodesOf("node-a zone=a", "node-b"), zone + " In a or " + none},
+		"every node has a zone": {nodesOf("node-a zone=a", "node-b zone=b"), zone + " In a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := decide(facts{pod: podWith(nil), nodes: test.nodes,
+				volumes: []volumeFacts{ofClaim(labelled(corev1.LabelTopologyZone, "a"))}})
+			var terms []string
+			for _, term := range d.terms {
+				terms = append(terms, describe(term))
+			}
+			if got := strings.Join(terms, " or "); !d.lift || !strings.HasPrefix(got, test.want) ||
+				strings.Contains(test.want, none) != strings.Contains(got, none) {
+				t.Errorf("the pod may run on %q, lifted %t; want the gate lifted and %q", got, d.lift, test.want)
+			}
+		})
 	}
 }
 
