@@ -251,6 +251,8 @@ func TestAnExclusiveVolumeThatOthersUse(t *testing.T) {
 			lockedTo("node-b"))}, waits: true, reason: "VolumeInUseElsewhere", message: "held by node node-b: pod shop/b"},
 		{name: "a pod that can run on the holder only joins it", pod: onlyA, volumes: []volumeFacts{ofClaim(rwo,
 			usedBy(podA))}, terms: "name=node-a"},
+		{name: "a pod joins the first one while the claim has a node and no volume", volumes: []volumeFacts{ofClaim(unbound,
+			rwo, selected("node-a", true), usedBy(podA))}, terms: "name=node-a"},
 		{name: "a pod that cannot run on the holder", pod: notA, volumes: []volumeFacts{ofClaim(rwo, usedBy(podA))},
 			waits: true, reason: "VolumeInUseElsewhere", message: "node node-a"},
 		{name: "a user that goes is not waited for", volumes: []volumeFacts{ofClaim(rwo, usedBy(leaving),
