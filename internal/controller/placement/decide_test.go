@@ -236,6 +236,29 @@ func TestANodeWithoutZoneTakesVolumesOfEveryZone(t *testing.T) {
 	}
 }
 
+func TestAPodWithAnAffinityOfItsOwnStaysInTheZoneOfItsVolume(t *testing.T) {
+	for name, test := range map[string]struct {
+		nodes []*corev1.Node
+		want  string
+	}{
+		"more nodes have no zone": {nodesOf("control-1 rack=1", "control-2 rack=1", "node-a zone=a rack=1"), "rack=1 zone=a"},
+		"the zone has no node":    {nodesOf("new rack=1", "node-b zone=b rack=1"), "rack=1 zone=a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := decide(facts{pod: podWith(nil, "rack=1"), nodes: test.nodes,
+				volumes: []volumeFacts{ofClaim(labelled(corev1.LabelTopologyZone, "a"))}})
+			if got := short(d.terms); !d.lift || got != test.want {
+				t.Errorf("the pod may run on %q, lifted %t; want the gate lifted and %q", got, d.lift, test.want)
+			}
+		})
+	}
+	d := decide(facts{pod: podWith(nil, "rack=1"), nodes: nodesOf("node-a rack=1"),
+		volumes: []volumeFacts{ofClaim(labelled(corev1.LabelTopologyZone, "a"))}})
+	if got := describe(d.terms[0]); !strings.Contains(got, zone+" DoesNotExist") {
+		t.Errorf("where no node has a zone, the pod may run on %q, want on nodes without one", got)
+	}
+}
+
 func TestAnExclusiveVolumeThatOthersUse(t *testing.T) {
 	lockedTo := func(node string) func(*volumeFacts) { return func(v *volumeFacts) { v.users.lock = node } }
 	inUseOn := func(node string) func(*volumeFacts) {

@@ -16,16 +16,20 @@ import (
 
 // ofZones are the nodes that the labels of the PersistentVolume allow, as the scheduler's plugin VolumeZone has it for
 // claims that it sees: those with the same labels, and those without any such label. The latter are an alternative only
-// where a node of today is one of them: a pod with terms can take in a single alternative.
+// where a node of today is one of them. A pod with terms can take in a single alternative: it gets the volume's own
+// zone, except in a cluster without zones, because nodes without one are often closed to pods, or get their labels yet.
 func (f facts) ofZones(v *volumeFacts) alternatives {
 	t := zonesOf(v.pv)
+	withZone := func(node *corev1.Node) bool { return !withoutZone(node) }
 	switch {
 	case empty(t):
 		return anyNode()
-	case slices.ContainsFunc(f.nodes, withoutZone):
-		return alternatives{t, noZone()}
+	case !slices.ContainsFunc(f.nodes, withoutZone):
+		return alternatives{t}
+	case len(ownTerms(f.pod)) > 0 && slices.ContainsFunc(f.nodes, withZone):
+		return alternatives{t}
 	}
-	return alternatives{t}
+	return alternatives{t, noZone()}
 }
 
 // zonesOf requires the label of today for one of old: Kubernetes gives both to nodes.
