@@ -245,7 +245,7 @@ func refused(failure error) []condition.Problem {
 	return []condition.Problem{{Reason: volumesv1alpha1.ReasonApplyFailed, Message: listed(failure)}}
 }
 
-// longestList of errors in a condition, in bytes.
+// longestList of errors or names in a condition, in bytes. The API server refuses a message of more than 32768.
 const longestList = 4096
 
 // listed are errors for a condition. They are sorted: caches list objects in any order, and each write of another text
@@ -253,7 +253,11 @@ const longestList = 4096
 func listed(err error) string {
 	lines := strings.Split(err.Error(), "\n")
 	slices.Sort(lines)
-	text := strings.Join(lines, "; ")
+	return cut(strings.Join(lines, "; "))
+}
+
+// cut shortens a list in a condition.
+func cut(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), longestList)], "")
 }
 

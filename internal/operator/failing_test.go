@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/operator/usage"
 )
 
 // failing is a removal on an API server that refuses one kind of request.
@@ -125,6 +127,74 @@ func TestAStageOfARemovalThatFailsIsInItsConditionAndIsWrittenOnce(t *testing.T)
 					f.writes-before, got.Message, err)
 			}
 		})
+	}
+}
+
+// inAnotherOrder is a cache that lists the objects in the reverse order.
+func inAnotherOrder(c client.WithWatch) cacheOfReader {
+	return cacheOfReader{reader: interceptor.NewClient(c, interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if err := c.List(ctx, list, opts...); err != nil {
+				return err
+			}
+			items, err := meta.ExtractList(list)
+			if err != nil {
+				return err
+			}
+			slices.Reverse(items)
+			return meta.SetList(list, items)
+		}})}
+}
+
+// Each write of the status leads to a reconcile at once. What differs only in its order would be written without end.
+func TestARemovalThatWaitsWritesItsStatusOnce(t *testing.T) {
+	var intents, agents []client.Object
+	for i := range 7 {
+		intent := &volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: with(fmt.Sprint("data-", i))}
+		intent.Namespace, intent.Spec.NodeName, intent.Status.UniqueVolumeName = "default", "node-a", "v"
+		agent := &corev1.Pod{ObjectMeta: with(fmt.Sprint("hawser-agent-", i))}
+		agent.Namespace, agent.Spec.NodeName = "hawser", fmt.Sprint("node-", i)
+		agent.Labels = map[string]string{"app.kubernetes.io/component": "agent"}
+		intents, agents = append(intents, intent), append(agents, agent)
+	}
+	for _, test := range []struct {
+		objects      []client.Object
+		reason, text string
+	}{
+		{intents, volumesv1alpha1.ReasonVolumesInUse, "(intent default/data-0; intent default/data-1; intent " +
+			"default/data-2; intent default/data-3; intent default/data-4; and 2 more). Release them"},
+		{agents, volumesv1alpha1.ReasonStoppingPrograms, "waiting for the end of pod hawser-agent-0 on node node-0; " +
+			"pod hawser-agent-1 on node node-1; pod hawser-agent-2 on node node-2; pod hawser-agent-3 on node node-3; " +
+			"pod hawser-agent-4 on node node-4; and 2 more"},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			f := newFailing(t, "", nil, test.objects...)
+			vm := read(f.meanwhile, &volumesv1alpha1.VolumeManager{ObjectMeta: with("cluster")})
+			vm.Spec.Removal = volumesv1alpha1.RemovalRefuse
+			if err := f.live.Update(t.Context(), vm); err != nil {
+				t.Fatal(err)
+			}
+			if got, _ := f.removed(); got.Reason != test.reason || !strings.Contains(got.Message, test.text) {
+				t.Errorf("condition Removed: %s, %q; want %s with %q", got.Reason, got.Message, test.reason, test.text)
+			}
+			before := f.writes
+			f.Cache = inAnotherOrder(f.live)
+			f.guards = guards{f.Cache}
+			if got, _ := f.removed(); f.writes != before {
+				t.Errorf("the same objects in another order: %d more writes of the status (%q), want none", f.writes-before,
+					got.Message)
+			}
+		})
+	}
+}
+
+func TestAConditionTakesOnlySoMuchOfWhatIsLeft(t *testing.T) {
+	long := used{known: true, uses: []usage.Use{{Node: "a", Volume: strings.Repeat("v", 100_000)}}}
+	vm := &volumesv1alpha1.VolumeManager{}
+	got := waitsFor(vm, long).Message
+	if len(got) > 2*longestList || !strings.HasSuffix(got, "set spec.removal to Drain") {
+		t.Errorf("message of a volume with a long name: %d bytes, ends with %q; want at most %d, and the way out at the end",
+			len(got), got[len(got)-30:], 2*longestList)
 	}
 }
 

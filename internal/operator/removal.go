@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -74,7 +75,7 @@ func (r remover) dismantle(ctx context.Context, vm *volumesv1alpha1.VolumeManage
 			return 0, r.fails(ctx, vm, volumesv1alpha1.ReasonStoppingPrograms, err)
 		}
 		wait := notRemoved(volumesv1alpha1.ReasonStoppingPrograms, "nothing is in use; waiting for the end of %s",
-			strings.Join(programs, ", "))
+			usage.Some(programs))
 		return 0, r.reportRemoval(ctx, vm, wait)
 	}
 	return 0, r.clean(ctx, vm)
@@ -180,7 +181,7 @@ func (u used) left() string {
 	if len(u.directories) > 0 && len(u.pods) == 0 {
 		left = append(left, usage.DirectoriesMessage(u.directories))
 	}
-	return strings.Join(left, ". ")
+	return cut(strings.Join(left, ". "))
 }
 
 // deleteIntents of users. Those of pods stay as long as their pods, and the manager deletes them; except for those of
@@ -213,7 +214,7 @@ func (r remover) workloads() []client.Object {
 	return []client.Object{manager, agent}
 }
 
-// programs of Hawser that are there, except for the operator.
+// programs of Hawser that are there, except for the operator, by name: workloads before pods.
 func (r remover) programs(ctx context.Context) ([]string, error) {
 	var found []string
 	for _, workload := range r.workloads() {
@@ -234,6 +235,7 @@ func (r remover) programs(ctx context.Context) ([]string, error) {
 			found = append(found, "pod "+pods.Items[i].Name+" on node "+pods.Items[i].Spec.NodeName)
 		}
 	}
+	slices.Sort(found)
 	return found, nil
 }
 

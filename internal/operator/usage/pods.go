@@ -55,16 +55,17 @@ func Directories(states []volumesv1alpha1.NodeVolumeState, nodeExists func(strin
 // DirectoriesMessage counts the nodes and names some.
 func DirectoriesMessage(left []string) string {
 	return fmt.Sprintf("directories of intents on %d node(s), which the agents remove once the kubelet has ended their "+
-		"pods: %s", len(left), some(left))
+		"pods: %s", len(left), Some(left))
 }
 
 // PodsMessage counts the pods and names some.
 func PodsMessage(names []string) string {
 	return fmt.Sprintf("%d pod(s) with inline volumes, which the kubelet unmounts only through Hawser: %s", len(names),
-		some(names))
+		Some(names))
 }
 
-func some(names []string) string {
+// Some are the first of the names, and the count of the others.
+func Some(names []string) string {
 	list := names[:min(len(names), mostNames)]
 	if more := len(names) - len(list); more > 0 {
 		list = append(slices.Clone(list), fmt.Sprintf("and %d more", more))

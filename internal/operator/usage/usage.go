@@ -17,7 +17,7 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// mostNames of volumes in a message.
+// mostNames of a kind in a message.
 const mostNames = 5
 
 // Use is a volume that is wanted, attached or in use on a node.
@@ -50,12 +50,17 @@ func (u uses) add(node, volume, state string) {
 // counts from the intent on: that is before anything is attached for it. What is detached, and was declared released by
 // an administrator, does not count.
 func Find(f Facts) []Use {
-	found := uses{}
+	found, wanted := uses{}, uses{}
 	for i := range f.States {
 		f.ofState(found, &f.States[i])
 	}
 	for i := range f.Intents {
-		f.ofIntent(found, &f.Intents[i])
+		f.ofIntent(wanted, &f.Intents[i])
+	}
+	// Caches list objects in any order, and each write of another message would lead to a reconcile at once.
+	for at, intents := range wanted {
+		slices.Sort(intents)
+		found[at] = append(found[at], intents...)
 	}
 	all := make([]Use, 0, len(found))
 	for at, states := range found {
@@ -136,14 +141,14 @@ func OfPod(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
 		intent.Spec.Publisher == volumesv1alpha1.PublisherKubelet
 }
 
-// Message counts the volumes, and names them with their nodes.
+// Message counts the volumes, and names some of them with their nodes, each with some of its states.
 func Message(all []Use) string {
 	nodes := map[string]bool{}
 	var names []string
 	for i, use := range all {
 		nodes[use.Node] = true
 		if i < mostNames {
-			names = append(names, fmt.Sprintf("node %s, %s (%s)", use.Node, use.Volume, strings.Join(use.States, "; ")))
+			names = append(names, fmt.Sprintf("node %s, %s (%s)", use.Node, use.Volume, Some(use.States)))
 		}
 	}
 	if more := len(all) - len(names); more > 0 {

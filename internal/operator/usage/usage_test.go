@@ -6,7 +6,9 @@ SPDX-License-Identifier: Apache-2.0
 package usage
 
 import (
+	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -132,6 +134,53 @@ func TestAMessageCountsAllVolumesAndNamesTheFirst(t *testing.T) {
 		if !strings.Contains(got, want) {
 			t.Errorf("message %q, want that it contains %q", got, want)
 		}
+	}
+}
+
+// intents of one volume on one node, with the longest names.
+func intents(volume string, count int) []volumesv1alpha1.VolumeAttachmentIntent {
+	all := make([]volumesv1alpha1.VolumeAttachmentIntent, count)
+	for i := range all {
+		all[i] = intent(volume, false)
+		all[i].Namespace, all[i].Name = strings.Repeat("n", 63), fmt.Sprintf("%0253d", i)
+		all[i].Status.Conditions = []metav1.Condition{{Type: volumesv1alpha1.ConditionReady, Reason: "AgentUnreachable"}}
+	}
+	return all
+}
+
+func TestAMessageDoesNotDependOnTheOrderOfIntents(t *testing.T) {
+	all := intents("v", 5)
+	want := Message(Find(Facts{Intents: all}))
+	slices.Reverse(all)
+	if got := Message(Find(Facts{Intents: all})); got != want {
+		t.Errorf("message of the intents in another order: %q, want %q", got, want)
+	}
+}
+
+func TestAMessageNamesTheStatesOfANodeAndSomeOfItsIntents(t *testing.T) {
+	state := volumesv1alpha1.NodeVolumeState{}
+	state.Name = "a"
+	state.Spec.Attachments = []volumesv1alpha1.NodeAttachment{entry("v", volumesv1alpha1.AttachmentAttached)}
+	facts := Facts{States: []volumesv1alpha1.NodeVolumeState{state}}
+	for i := range 6 {
+		one := intent("v", false)
+		one.Name = fmt.Sprint("data-", i)
+		facts.Intents = append(facts.Intents, one)
+	}
+	want := "1 volume(s) on 1 node(s): node a, v (attached; intent shop/data-0; intent shop/data-1; intent shop/data-2; " +
+		"intent shop/data-3; and 2 more)"
+	if got := Message(Find(facts)); got != want {
+		t.Errorf("message of a volume with 6 intents: %q, want %q", got, want)
+	}
+}
+
+func TestAMessageFitsIntoACondition(t *testing.T) {
+	var all []volumesv1alpha1.VolumeAttachmentIntent
+	for i := range 5 {
+		all = append(all, intents(fmt.Sprint(i), 256)...)
+	}
+	if got := len(Message(Find(Facts{Intents: all}))); got >= 32768 {
+		t.Errorf("message of 5 volumes with 256 intents each: %d bytes, want fewer than 32768", got)
 	}
 }
 
