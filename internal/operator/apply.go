@@ -27,6 +27,9 @@ import (
 	"github.com/hawser-io/hawser/internal/operator/render"
 )
 
+// scraper is the name of the account that reads the metrics, and of the Secret with its token.
+const scraper = "hawser-metrics-scraper"
+
 // otherManagers own fields of an installation that was made with kubectl, without server-side apply.
 var otherManagers = sets.New("kubectl-client-side-apply", "kubectl-create", "kubectl-replace")
 
@@ -94,6 +97,11 @@ func (r *Reconciler) apply(ctx context.Context, vm *volumesv1alpha1.VolumeManage
 		r.applied[id] = last
 		return have, nil
 	}
+	if have == nil && want.GetKind() == "ServiceAccount" && want.GetName() == scraper {
+		if err := r.deleteToken(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if err := r.takeOver(ctx, have); err != nil {
 		return have, err
 	}
@@ -147,6 +155,20 @@ func (r *Reconciler) send(ctx context.Context, want *unstructured.Unstructured) 
 	}
 	r.applied[identity(want)] = applied{hash: want.GetAnnotations()[render.HashAnnotation], altered: differ(want, got)}
 	return got, nil
+}
+
+// deleteToken deletes the Secret with the token of the account that scrapes, so that it is applied again after the
+// account. Kubernetes deletes that of an account that was deleted, but perhaps not before the operator has applied the
+// Secret, and the operator does not watch it.
+func (r *Reconciler) deleteToken(ctx context.Context) error {
+	secret := newObject(corev1.SchemeGroupVersion.WithKind("Secret"))
+	secret.SetNamespace(r.Namespace)
+	secret.SetName(scraper)
+	if err := client.IgnoreNotFound(r.Client.Delete(ctx, secret)); err != nil {
+		return fmt.Errorf("deleting %s: %w", identity(secret), err)
+	}
+	delete(r.applied, identity(secret))
+	return nil
 }
 
 // compare returns the object, nil if there is none, and where it differs from what is wanted and accepted. An object

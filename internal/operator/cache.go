@@ -59,8 +59,8 @@ func FindKinds(mapper meta.RESTMapper) (Kinds, error) {
 	return found, nil
 }
 
-// unwatched kinds are applied once by a process. To watch Secrets would be to read them. The namespace and its quota
-// are the operator's home.
+// unwatched kinds are applied once by a process, the Secret also after its account. To watch Secrets would be to read
+// them. The namespace and its quota are the operator's home.
 func unwatched(kind schema.GroupVersionKind) bool {
 	return kind.Group == "" && slices.Contains([]string{"Secret", "Namespace", "ResourceQuota"}, kind.Kind)
 }

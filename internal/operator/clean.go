@@ -113,10 +113,8 @@ func (r remover) deleteInstallation(ctx context.Context) error {
 		}
 		return 0
 	})
-	secret := &corev1.Secret{}
-	secret.Namespace, secret.Name = r.Namespace, "hawser-metrics-scraper"
-	if err := client.IgnoreNotFound(r.Client.Delete(ctx, secret)); err != nil {
-		return fmt.Errorf("deleting the Secret %s: %w", secret.Name, err)
+	if err := r.deleteToken(ctx); err != nil {
+		return err
 	}
 	for _, kind := range kinds {
 		if err := r.deleteOwn(ctx, kind); err != nil {

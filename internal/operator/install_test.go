@@ -34,7 +34,13 @@ var (
 	binding     = schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1",
 		Kind: "ValidatingAdmissionPolicyBinding"}
 	event = schema.GroupVersionKind{Group: "events.k8s.io", Version: "v1", Kind: "Event"}
+
+	serviceAccount = corev1.SchemeGroupVersion.WithKind("ServiceAccount")
+	secret         = corev1.SchemeGroupVersion.WithKind("Secret")
 )
+
+// scraper is the name of the account that reads the metrics, and of the Secret with its token.
+const scraper = "hawser-metrics-scraper"
 
 // deadline is short, so that a pod that does not become ready exceeds it.
 const deadline = 3 * time.Second
@@ -430,8 +436,28 @@ func (s server) testMonitors(t *testing.T) {
 	s.await(t, monitor, namespace, "hawser-agent", "what is the agents' own stays while an old agent runs", there)
 	s.settle(t)
 	s.awaitGone(t, monitor, namespace, "hawser-agent", "it goes with the last old agent")
-	account := corev1.SchemeGroupVersion.WithKind("ServiceAccount")
-	s.awaitGone(t, account, namespace, "hawser-metrics-scraper", "neither is the account")
+	s.awaitGone(t, serviceAccount, namespace, scraper, "neither is the account")
+	s.testToken(t)
+}
+
+// testToken plays the controller of tokens in kube-controller-manager, which deletes a token once its account is gone.
+func (s server) testToken(t *testing.T) {
+	token := &corev1.Secret{}
+	token.Namespace, token.Name = namespace, scraper
+	check(t, s.admin.Delete(t.Context(), token))
+	s.change(t, `{"monitoring":"Managed"}`)
+	first := s.await(t, secret, namespace, scraper, "the token comes back with its account", there)
+	account := s.await(t, serviceAccount, namespace, scraper, "it is there", there)
+	// That controller is late: the token of the earlier account is still there when the operator makes the next account.
+	check(t, s.admin.Delete(t.Context(), account.DeepCopy()))
+	another := func(earlier *unstructured.Unstructured) func(*unstructured.Unstructured) bool {
+		return func(o *unstructured.Unstructured) bool { return o.GetUID() != earlier.GetUID() }
+	}
+	s.await(t, serviceAccount, namespace, scraper, "the account comes back", another(account))
+	s.await(t, secret, namespace, scraper, "it has another token", another(first))
+	s.change(t, `{"monitoring":"None"}`)
+	s.awaitGone(t, serviceAccount, namespace, scraper, "the account is not wanted any more")
+	s.settle(t)
 }
 
 func (s server) testLeftOut(t *testing.T) {
