@@ -240,15 +240,20 @@ func (r *Reconciler) prune(ctx context.Context, vm *volumesv1alpha1.VolumeManage
 			if keep.Has(identity(object)) || ofAgents && !agentsReplaced {
 				continue
 			}
-			if err := r.remove(ctx, object); err != nil {
-				failures = append(failures, err)
-				continue
-			}
-			r.Recorder.Eventf(vm, object, corev1.EventTypeNormal, "Pruned", "Delete",
-				"%s is deleted: the VolumeManager does not ask for it any more", identity(object))
+			failures = append(failures, r.pruneOne(ctx, vm, object))
 		}
 	}
-	return errors.Join(failures...)
+	return errors.Join(append(failures, r.pruneRights(ctx, vm, keep))...)
+}
+
+func (r *Reconciler) pruneOne(ctx context.Context, vm *volumesv1alpha1.VolumeManager,
+	object *unstructured.Unstructured) error {
+	if err := r.remove(ctx, object); err != nil {
+		return err
+	}
+	r.Recorder.Eventf(vm, object, corev1.EventTypeNormal, "Pruned", "Delete",
+		"%s is deleted: the VolumeManager does not ask for it any more", identity(object))
+	return nil
 }
 
 // ours returns the objects of a kind that the operator applied.

@@ -116,12 +116,29 @@ func (r remover) deleteInstallation(ctx context.Context) error {
 	if err := r.deleteToken(ctx); err != nil {
 		return err
 	}
+	if err := r.deleteRights(ctx); err != nil {
+		return err
+	}
 	for _, kind := range kinds {
 		if err := r.deleteOwn(ctx, kind); err != nil {
 			return err
 		}
 	}
 	return r.deleteRefusals(ctx)
+}
+
+// deleteRights deletes what an installation without the operator had, and no VolumeManager has asked for.
+func (r remover) deleteRights(ctx context.Context) error {
+	objects, err := r.unwantedRights(ctx, nil)
+	if err != nil {
+		return err
+	}
+	for _, object := range objects {
+		if err := r.remove(ctx, object); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // deleteRefusals deletes what this removal applied, perhaps a moment ago: the cache may not have it yet.

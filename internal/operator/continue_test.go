@@ -86,6 +86,47 @@ spec: {template: {spec: {runtimeClassName: sandbox}}}
 	s.await(t, daemonSet, namespace, "hawser-agent", "the node selector of kubectl goes", without("nodeSelector", "pool"))
 }
 
+// TestOptionalRightsOfAnInstallationOfKubectlDoNotStay continues one that had every option with a spec that has none.
+func TestOptionalRightsOfAnInstallationOfKubectlDoNotStay(t *testing.T) {
+	s := newServer(t)
+	options := apiserver.Kustomization{Resources: []string{"standalone"},
+		Components: []string{"replace", "forget-gone-nodes", "node-writes"}}.Write(t)
+	s.kubectl(t, "apply", "-k", options)
+	s.kubectl(t, "apply", "-k", "default")
+	// A person may have bound the role to another account.
+	s.kubectl(t, "patch", "clusterrolebinding", "hawser-forget-gone-nodes", "--type=json", "-p",
+		`[{"op":"replace","path":"/subjects/0/name","value":"another"}]`)
+	s.run(t, operator.Options{Images: released})
+	create := func() {
+		vm := &volumesv1alpha1.VolumeManager{}
+		vm.Name = "cluster"
+		check(t, s.admin.Create(t.Context(), vm))
+		s.awaitMark(t, volumeManager, "", "cluster", "0")
+	}
+	create()
+	s.awaitCondition(t, "Progressing", "True", "RollingOut", "")
+	s.await(t, clusterRoleBinding, "", "hawser-replace", "the manager that runs still needs its right", there)
+	s.playManager(t, 2, 2, 2)
+	for _, name := range []string{"hawser-replace", "hawser-node-writes"} {
+		s.awaitGone(t, clusterRole, "", name, "the spec does not ask for it")
+		s.awaitGone(t, clusterRoleBinding, "", name, "the spec does not ask for it")
+	}
+	s.awaitEvent(t, "Pruned", "ClusterRoleBinding hawser-replace")
+	s.await(t, clusterRoleBinding, "", "hawser-forget-gone-nodes", "it is of another account", there)
+
+	// A VolumeManager that goes before the manager was replaced takes them with it.
+	s.kubectl(t, "delete", "hvm", "cluster", "--wait=false")
+	s.awaitGone(t, volumeManager, "", "cluster", "nothing is in use")
+	s.kubectl(t, "apply", "-k", options)
+	create()
+	s.kubectl(t, "delete", "hvm", "cluster", "--wait=false")
+	s.awaitGone(t, volumeManager, "", "cluster", "nothing is in use")
+	for _, name := range []string{"hawser-replace", "hawser-node-writes", "hawser-forget-gone-nodes"} {
+		s.awaitGone(t, clusterRole, "", name, "nothing of Hawser stays")
+		s.awaitGone(t, clusterRoleBinding, "", name, "nothing of Hawser stays")
+	}
+}
+
 func (s server) daemonSet(t *testing.T) *appsv1.DaemonSet {
 	t.Helper()
 	object := &appsv1.DaemonSet{}

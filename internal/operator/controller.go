@@ -79,6 +79,9 @@ type Reconciler struct {
 	optional []*optional
 	// applied has what this process last applied, by identity.
 	applied map[string]applied
+	// adopted is the UID of the VolumeManager for which this process has pruned the rights of an installation without the
+	// operator.
+	adopted types.UID
 	// sources of fences, as they were examined last.
 	sources fenceSources
 	// started is true once this process has found or made the VolumeManager.

@@ -35,6 +35,8 @@ var (
 		Kind: "ValidatingAdmissionPolicyBinding"}
 	event = schema.GroupVersionKind{Group: "events.k8s.io", Version: "v1", Kind: "Event"}
 
+	clusterRoleBinding = clusterRole.GroupVersion().WithKind("ClusterRoleBinding")
+
 	serviceAccount = corev1.SchemeGroupVersion.WithKind("ServiceAccount")
 	secret         = corev1.SchemeGroupVersion.WithKind("Secret")
 )

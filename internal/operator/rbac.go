@@ -5,6 +5,20 @@ SPDX-License-Identifier: Apache-2.0
 
 package operator
 
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/operator/render"
+)
+
 // The rights of the operator. It creates and changes only objects with the names of the manifests. A release that drops
 // an object of an earlier one has to keep its name here, with the verb delete. It may grant manager and agents rights
 // that it does not have itself (escalate, bind), but only in the roles of these names.
@@ -106,3 +120,76 @@ package operator
 // +kubebuilder:rbac:groups="",resources=serviceaccounts,verbs=delete,namespace=hawser-system
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=list;delete,namespace=hawser-system
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=list;delete,namespace=hawser-system
+
+// optionalRights are the names of the cluster-wide roles that the manager has only with an option, and of their
+// bindings.
+var optionalRights = []string{"hawser-forget-gone-nodes", "hawser-node-writes", "hawser-replace"}
+
+var bindingKind = rbacv1.SchemeGroupVersion.WithKind("ClusterRoleBinding")
+
+// pruneRights deletes the optional rights that an installation without the operator had. It does so once for each
+// VolumeManager: what that asks for later gets the operator's label.
+func (r *Reconciler) pruneRights(ctx context.Context, vm *volumesv1alpha1.VolumeManager, keep sets.Set[string]) error {
+	if r.adopted == vm.UID {
+		return nil
+	}
+	objects, err := r.unwantedRights(ctx, keep)
+	if err != nil {
+		return err
+	}
+	for _, object := range objects {
+		if err := r.pruneOne(ctx, vm, object); err != nil {
+			return err
+		}
+	}
+	r.adopted = vm.UID
+	return nil
+}
+
+// unwantedRights are the manager's optional rights that are there without being wanted. They are read live: those of an
+// installation without the operator lack its label, so the cache has none of them. A role comes before its binding, by
+// which it is found.
+func (r *Reconciler) unwantedRights(ctx context.Context, keep sets.Set[string]) ([]*unstructured.Unstructured, error) {
+	var found []*unstructured.Unstructured
+	for _, name := range optionalRights {
+		role, binding := newObject(roleKind), newObject(bindingKind)
+		role.SetName(name)
+		binding.SetName(name)
+		if keep.Has(identity(binding)) {
+			continue
+		}
+		bound, err := r.getLive(ctx, binding)
+		if err != nil {
+			return nil, err
+		}
+		if !bound || !r.bindsManager(binding) {
+			continue
+		}
+		exists, err := r.getLive(ctx, role)
+		if err != nil {
+			return nil, err
+		}
+		if exists {
+			found = append(found, role)
+		}
+		found = append(found, binding)
+	}
+	return found, nil
+}
+
+// getLive reads the object, and reports whether it is there.
+func (r *Reconciler) getLive(ctx context.Context, object *unstructured.Unstructured) (bool, error) {
+	err := r.Live.Get(ctx, client.ObjectKeyFromObject(object), object)
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("reading %s: %w", identity(object), err)
+	}
+	return err == nil, nil
+}
+
+// bindsManager reports whether the manager of this installation is a subject of the binding.
+func (r *Reconciler) bindsManager(binding *unstructured.Unstructured) bool {
+	typed, err := fromUnstructured[rbacv1.ClusterRoleBinding](binding)
+	return err == nil && slices.ContainsFunc(typed.Subjects, func(s rbacv1.Subject) bool {
+		return s.Kind == rbacv1.ServiceAccountKind && s.Name == render.ManagerName && s.Namespace == r.Namespace
+	})
+}
