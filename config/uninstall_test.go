@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/config"
 	"github.com/hawser-io/hawser/test/apiserver"
 )
 
@@ -28,6 +30,30 @@ const (
 	upstream = "kubernetes.io/pvc-protection"
 	another  = "example.com/other"
 )
+
+// TestThePoliciesOfAnOperatorGoWithoutIt reads the command of docs/remove.md that deletes them: config/admission, which
+// the uninstall deletes, has none of them.
+func TestThePoliciesOfAnOperatorGoWithoutIt(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(apiserver.Root(), "docs", "remove.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, command, _ := strings.Cut(string(page),
+		"\n    kubectl delete validatingadmissionpolicybinding,validatingadmissionpolicy ")
+	command, _, _ = strings.Cut(command, "\n")
+	for _, directory := range []string{"draining", "foreign-namespace"} {
+		policies, err := config.Load(config.Manifests, directory)
+		if err != nil || len(policies) == 0 {
+			t.Fatalf("policies of config/%s: %v, error %v; want some", directory, policies, err)
+		}
+		for _, policy := range policies {
+			if !slices.Contains(strings.Fields(command), policy.GetName()) {
+				t.Errorf("the command of docs/remove.md deletes %q, want %s %s of config/%s too", command, policy.GetKind(),
+					policy.GetName(), directory)
+			}
+		}
+	}
+}
 
 // testUnprotectClaims runs the script that docs/security.md documents for uninstalling.
 func (in installation) testUnprotectClaims(t *testing.T) {
