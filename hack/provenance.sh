@@ -11,6 +11,7 @@
 # IMAGES is what comes before /operator, /manager and /agent in the names of the images.
 
 set -euo pipefail
+shopt -s inherit_errexit # a checksum that fails within $(subjects) would be passed over
 export LC_ALL=C
 command=${1:?usage: provenance.sh write|subjects VERSION IMAGES DIR}
 version=${2:?the version is missing}

@@ -74,3 +74,68 @@ func TestAVersionThatIsOutIsNotReplaced(t *testing.T) {
 		}
 	}
 }
+
+// page is a gh that has the page of a release as files: its checksums, and whether it is a draft.
+const page = `#!/bin/bash
+echo "$2" >>"$CALLS"
+case $2 in
+view) cat "$PAGE/draft" ;;
+delete) rm "$PAGE"/* ;;
+create) [[ ! -e $PAGE/draft && " $* " == *" ./SHA256SUMS "* ]] && cp SHA256SUMS "$PAGE" ;;
+download) cat "$PAGE/SHA256SUMS" ;;
+esac
+`
+
+func TestThePageOfAReleaseHasItsFiles(t *testing.T) {
+	dir := t.TempDir()
+	//nolint:gosec // it is run
+	if err := os.WriteFile(filepath.Join(dir, "gh"), []byte(page), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	dist := t.TempDir()
+	run(t, dist, nil, "echo changes >CHANGES.md && sha256sum CHANGES.md >SHA256SUMS")
+	for _, c := range []struct{ name, page, want, calls string }{
+		{"there is none", "true", "", "view create download"},
+		{"a run was interrupted", "echo true >draft && echo part >SHA256SUMS", "", "view delete create download"},
+		{"it is out", "echo false >draft && cp $DIST/SHA256SUMS .", "", "view download"},
+		{"another one is out", "echo false >draft && echo other >SHA256SUMS", "has other files", "view download"},
+		{"it has no checksums", "echo false >draft", "has other files", "view download"},
+	} {
+		place, calls := t.TempDir(), filepath.Join(t.TempDir(), "calls")
+		env := []string{"PAGE=" + place, "CALLS=" + calls, "DIST=" + dist, "GITHUB_REPOSITORY=hawser-io/hawser",
+			"PATH=" + dir + ":" + os.Getenv("PATH")}
+		run(t, place, env, c.page)
+		cmd := exec.CommandContext(t.Context(), filepath.Join(apiserver.Root(), "hack", "publish-files.sh"), "v0.1.0", dist)
+		cmd.Env = append(os.Environ(), env...)
+		out, err := cmd.CombinedOutput()
+		if (err == nil) != (c.want == "") || !strings.Contains(string(out), c.want) {
+			t.Errorf("%s: error %v, want one with %q; it printed:\n%s", c.name, err, c.want, out)
+		}
+		got, err := os.ReadFile(calls)
+		if err != nil || strings.Join(strings.Fields(string(got)), " ") != c.calls {
+			t.Errorf("%s: gh is called with %q (%v), want %q", c.name, got, err, c.calls)
+		}
+	}
+}
+
+func TestAProvenanceHasTheDigestOfEveryFile(t *testing.T) {
+	dir, dist := t.TempDir(), t.TempDir()
+	run(t, dist, nil, "echo chart >hawser-0.1.0.tgz")
+	write := func(path string) (string, error) {
+		cmd := exec.CommandContext(t.Context(), filepath.Join(apiserver.Root(), "hack", "provenance.sh"), "write", "v0.1.0",
+			"registry.example.com/hawser", dist)
+		cmd.Env = append(os.Environ(), "COMMIT="+commit, "SOURCE_DATE_EPOCH=1700000000", "PATH="+path)
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	if out, err := write(os.Getenv("PATH")); err != nil || !strings.Contains(out, "hawser-0.1.0.tgz") {
+		t.Errorf("provenance of a chart: error %v, want its name in:\n%s", err, out)
+	}
+	//nolint:gosec // it is run
+	if err := os.WriteFile(filepath.Join(dir, "sha256sum"), []byte("#!/bin/bash\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := write(dir + ":" + os.Getenv("PATH")); err == nil {
+		t.Errorf("provenance where no digest can be computed: no error, want one; it printed:\n%s", out)
+	}
+}

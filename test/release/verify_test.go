@@ -176,7 +176,7 @@ func TestTheWorkflowCallsWhatIsThere(t *testing.T) {
 	workflow, makefile := read(".github/workflows/release.yaml"), read("Makefile")
 	called := regexp.MustCompile(`\bmake [a-z-]*release\b|\bhack/[a-z-]+\.sh( [a-z]+)?`).FindAllString(workflow, -1)
 	want := []string{"hack/modules.sh check", "hack/modules.sh tags", "make release", "make verify-release",
-		"hack/publish.sh", "hack/modules.sh tags"}
+		"hack/publish.sh", "hack/publish-files.sh", "hack/modules.sh tags"}
 	if !slices.Equal(called, want) {
 		t.Errorf("the workflow calls %q, want %q", called, want)
 	}
