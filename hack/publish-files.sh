@@ -12,7 +12,11 @@ version=${1:?usage: publish-files.sh VERSION DIR}
 cd "${2:?the directory is missing}"
 page=("$version" --repo "${GITHUB_REPOSITORY:?the repository is missing}")
 
-draft=$(gh release view "${page[@]}" --json isDraft --jq .isDraft 2>/dev/null) || draft=missing
+# Any other failure is not known to mean that there is no page.
+if ! draft=$(gh release view "${page[@]}" --json isDraft --jq .isDraft 2>&1); then
+	[[ $draft == *"release not found"* ]] || { echo "publish: $draft" >&2 && exit 1; }
+	draft=missing
+fi
 if [[ $draft == true ]]; then
 	gh release delete "${page[@]}" --yes
 fi

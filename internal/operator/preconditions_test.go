@@ -253,6 +253,33 @@ func TestAManagerMayReplaceForAsLongAsItHasTheRole(t *testing.T) {
 	}
 }
 
+// The objects of an installation without the operator have no label, so they are not in the operator's cache.
+func TestAManagerMayReplaceThatTheOperatorHasNotReplacedYet(t *testing.T) {
+	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: with("hawser-replace"), Subjects: []rbacv1.Subject{
+		{Kind: rbacv1.ServiceAccountKind, Namespace: volumesv1alpha1.InstallNamespace, Name: "hawser-manager"}}}
+	other := binding.DeepCopy()
+	other.Subjects[0].Namespace = "another"
+	vm := &volumesv1alpha1.VolumeManager{ObjectMeta: with("cluster"),
+		Spec: volumesv1alpha1.VolumeManagerSpec{AttachMode: volumesv1alpha1.AttachCoexist}}
+	for name, test := range map[string]struct {
+		object  client.Object
+		adopted types.UID
+		want    bool
+	}{
+		"the manager has the right":           {binding, "", true},
+		"the operator has pruned":             {binding, vm.UID, false},
+		"the manager of another installation": {other, "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMeanwhile(t, test.object)
+			m.adopted, m.Namespace = test.adopted, volumesv1alpha1.InstallNamespace
+			if got, err := m.mayReplace(t.Context(), vm); got != test.want || err != nil {
+				t.Errorf("a manager may replace: %t, error %v; want %t", got, err, test.want)
+			}
+		})
+	}
+}
+
 // The manager may still run in Replace after the spec was changed: it has attached the volumes of pods.
 func TestTheVolumesOfPodsAreMarkedAsLongAsAManagerMayReplace(t *testing.T) {
 	state := &volumesv1alpha1.NodeVolumeState{ObjectMeta: with("node-a")}

@@ -123,7 +123,10 @@ import (
 
 // optionalRights are the names of the cluster-wide roles that the manager has only with an option, and of their
 // bindings.
-var optionalRights = []string{"hawser-forget-gone-nodes", "hawser-node-writes", "hawser-replace"}
+var optionalRights = []string{"hawser-forget-gone-nodes", "hawser-node-writes", replaceRight}
+
+// replaceRight is that of a manager in attach mode Replace.
+const replaceRight = "hawser-replace"
 
 var bindingKind = rbacv1.SchemeGroupVersion.WithKind("ClusterRoleBinding")
 
@@ -158,11 +161,11 @@ func (r *Reconciler) unwantedRights(ctx context.Context, keep sets.Set[string]) 
 		if keep.Has(identity(binding)) {
 			continue
 		}
-		bound, err := r.getLive(ctx, binding)
+		has, err := r.bindsManager(ctx, binding)
 		if err != nil {
 			return nil, err
 		}
-		if !bound || !r.bindsManager(binding) {
+		if !has {
 			continue
 		}
 		exists, err := r.getLive(ctx, role)
@@ -186,10 +189,13 @@ func (r *Reconciler) getLive(ctx context.Context, object *unstructured.Unstructu
 	return err == nil, nil
 }
 
-// bindsManager reports whether the manager of this installation is a subject of the binding.
-func (r *Reconciler) bindsManager(binding *unstructured.Unstructured) bool {
+// bindsManager reads the binding, and reports whether the manager of this installation is a subject of it.
+func (r *Reconciler) bindsManager(ctx context.Context, binding *unstructured.Unstructured) (bool, error) {
+	if bound, err := r.getLive(ctx, binding); err != nil || !bound {
+		return false, err
+	}
 	typed, err := fromUnstructured[rbacv1.ClusterRoleBinding](binding)
 	return err == nil && slices.ContainsFunc(typed.Subjects, func(s rbacv1.Subject) bool {
 		return s.Kind == rbacv1.ServiceAccountKind && s.Name == render.ManagerName && s.Namespace == r.Namespace
-	})
+	}), nil
 }

@@ -80,14 +80,20 @@ func (r *Reconciler) findUsed(ctx context.Context, vm *volumesv1alpha1.VolumeMan
 	}, nil
 }
 
-// mayReplace reports whether a manager may run in attach mode Replace. Its role stays until none does.
+// mayReplace reports whether a manager may run in attach mode Replace. Its role stays until none does. That of an
+// installation without the operator is not in the cache until the operator has pruned it.
 func (r *Reconciler) mayReplace(ctx context.Context, vm *volumesv1alpha1.VolumeManager) (bool, error) {
 	if vm.Spec.AttachMode == volumesv1alpha1.AttachReplace {
 		return true, nil
 	}
-	err := r.Cache.Get(ctx, types.NamespacedName{Name: "hawser-replace"}, newObject(roleKind))
+	err := r.Cache.Get(ctx, types.NamespacedName{Name: replaceRight}, newObject(roleKind))
 	if client.IgnoreNotFound(err) != nil {
 		return false, fmt.Errorf("reading the role of Replace: %w", err)
 	}
-	return err == nil, nil
+	if err == nil || r.adopted == vm.UID {
+		return err == nil, nil
+	}
+	binding := newObject(bindingKind)
+	binding.SetName(replaceRight)
+	return r.bindsManager(ctx, binding)
 }

@@ -79,7 +79,7 @@ func TestAVersionThatIsOutIsNotReplaced(t *testing.T) {
 const page = `#!/bin/bash
 echo "$2" >>"$CALLS"
 case $2 in
-view) cat "$PAGE/draft" ;;
+view) [[ -e $PAGE/draft ]] || { echo "release not found" >&2 && exit 1; }; cat "$PAGE/draft" ;;
 delete) rm "$PAGE"/* ;;
 create) [[ ! -e $PAGE/draft && " $* " == *" ./SHA256SUMS "* ]] && cp SHA256SUMS "$PAGE" ;;
 download) cat "$PAGE/SHA256SUMS" ;;
@@ -99,6 +99,7 @@ func TestThePageOfAReleaseHasItsFiles(t *testing.T) {
 		{"a run was interrupted", "echo true >draft && echo part >SHA256SUMS", "", "view delete create download"},
 		{"it is out", "echo false >draft && cp $DIST/SHA256SUMS .", "", "view download"},
 		{"another one is out", "echo false >draft && echo other >SHA256SUMS", "has other files", "view download"},
+		{"it cannot be read", "mkdir draft", "Is a directory", "view"},
 		{"it has no checksums", "echo false >draft", "has other files", "view download"},
 	} {
 		place, calls := t.TempDir(), filepath.Join(t.TempDir(), "calls")
