@@ -17,23 +17,38 @@ type lanes struct {
 	mu sync.Mutex
 	// delayed is what the next Push puts into the second lane.
 	delayed sets.Set[reconcile.Request]
-	first   []reconcile.Request
-	second  []reconcile.Request
+	// urgent is what was added by itself and is not pushed yet, because it is at work. Nothing delays it any more.
+	urgent sets.Set[reconcile.Request]
+	first  []reconcile.Request
+	second []reconcile.Request
 	// waiting is what of the second lane has not come into the first one since.
 	waiting sets.Set[reconcile.Request]
 }
 
-// delay what is about to be added, or take that back.
-func (l *lanes) delay(req reconcile.Request, delayed bool) {
+// delay what is about to be added, unless it waits for the end of its work and was also added by itself: until then it
+// is neither pushed nor touched, however often it is added.
+func (l *lanes) delay(req reconcile.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.delayed == nil {
-		l.delayed, l.waiting = sets.New[reconcile.Request](), sets.New[reconcile.Request]()
-	}
-	if delayed {
+	l.init()
+	if !l.urgent.Has(req) {
 		l.delayed.Insert(req)
-	} else {
-		l.delayed.Delete(req)
+	}
+}
+
+// hurry what is about to be added by itself.
+func (l *lanes) hurry(req reconcile.Request) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.init()
+	l.urgent.Insert(req)
+	l.delayed.Delete(req)
+}
+
+func (l *lanes) init() {
+	if l.delayed == nil {
+		l.delayed, l.urgent = sets.New[reconcile.Request](), sets.New[reconcile.Request]()
+		l.waiting = sets.New[reconcile.Request]()
 	}
 }
 
@@ -41,6 +56,7 @@ func (l *lanes) delay(req reconcile.Request, delayed bool) {
 func (l *lanes) Push(req reconcile.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.urgent.Delete(req)
 	if l.delayed.Has(req) {
 		l.delayed.Delete(req)
 		l.second = append(l.second, req)
@@ -54,6 +70,7 @@ func (l *lanes) Push(req reconcile.Request) {
 func (l *lanes) Touch(req reconcile.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.urgent.Delete(req)
 	if l.delayed.Has(req) {
 		l.delayed.Delete(req)
 		return

@@ -71,6 +71,22 @@ func TestWhatChangesWhileItIsAtWorkComesAgainAfterwards(t *testing.T) {
 	if got := taken(q); got != "a b" {
 		t.Errorf("a was also added by itself while it was at work: %q come out, want \"a b\"", got)
 	}
+
+	q.Add(object("a"))
+	req, _ = q.TypedRateLimitingInterface.Get()
+	q.Later().Add(object("b"))
+	q.Add(object("a"))
+	q.Later().Add(object("a"))
+	q.Done(req)
+	if got := taken(q); got != "a b" {
+		t.Errorf("a was added by itself while it was at work, and then for later: %q come out, want \"a b\"", got)
+	}
+
+	q.Later().Add(object("a"))
+	q.Add(object("b"))
+	if got := taken(q); got != "b a" {
+		t.Errorf("a was added for later once its work was done: %q come out, want \"b a\"", got)
+	}
 }
 
 // taken empties the queue.

@@ -44,19 +44,20 @@ func (q *Queue) New(
 	return q
 }
 
-// Later is the same queue. What is added to it comes after everything else, unless it is also added to q itself.
+// Later is the same queue. What is added to it comes after everything else, unless it is also added to q itself, before
+// or after that.
 func (q *Queue) Later() workqueue.TypedRateLimitingInterface[reconcile.Request] { return later{q} }
 
 type later struct{ *Queue }
 
 func (l later) Add(req reconcile.Request) {
-	l.lanes.delay(req, true)
+	l.lanes.delay(req)
 	l.TypedRateLimitingInterface.Add(req)
 }
 
 // Add an object, also where it was added for later while it is at work.
 func (q *Queue) Add(req reconcile.Request) {
-	q.lanes.delay(req, false)
+	q.lanes.hurry(req)
 	q.TypedRateLimitingInterface.Add(req)
 }
 
