@@ -52,13 +52,16 @@ func (c *Controller) markDetaching(ctx context.Context, f *decision.Facts, s dec
 			return nil, nil
 		}
 		evidence, err := c.confirmEvidence(ctx, s.Node, nvs)
-		if evidence != nil || err != nil || forced && !lifted {
-			return evidence, err
+		if evidence == nil && err == nil && (lifted || !forced) {
+			evidence, err = c.confirmCut(ctx, f, s.Node, nvs, state)
 		}
-		return c.confirmCut(ctx, f, s.Node, nvs, state)
+		if err != nil {
+			c.forgetOutage(s.Node)
+		}
+		return evidence, err
 	})
 	if err != nil && s.Evidence {
-		c.forgetOutage(s.Node)
+		c.unready.Missed(s.Node.Name) // a write that fails says nothing of the agent
 	}
 	return err
 }

@@ -201,29 +201,32 @@ func TestADetachThatAnotherLeaderWroteIsReportedOnce(t *testing.T) {
 
 func TestOnlyAnOutageCastsDoubtOnANodesSilence(t *testing.T) {
 	for _, test := range []struct {
-		name                    string
-		evidence, down, doubted bool
+		name     string
+		evidence bool
+		// fails is the number of the request that is not answered, after the Node and the Lease it is the write.
+		fails   int
+		doubted bool
 	}{
 		{name: "it is marked on evidence", evidence: true},
-		{name: "the API server is down, but no evidence is asked for", down: true},
-		{name: "the API server is down", evidence: true, down: true, doubted: true},
+		{name: "the API server is down, but no evidence is asked for", fails: 1},
+		{name: "the Node cannot be read", evidence: true, fails: 1, doubted: true},
+		{name: "the Lease cannot be read", evidence: true, fails: 2, doubted: true},
+		{name: "all is read, and the write fails", evidence: true, fails: 3},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c, now := over(t, unreadyNode("a", noon), usedIn(entryIn(reported("a"), isThere, "1", ""), "1"),
+			c, now := over(t, outOfService("a"), silenced(usedIn(entryIn(reported("a"), isThere, "1", ""), "1")),
 				attachedTo("va-1", "1"))
 			c.Events = events.NewFakeRecorder(10)
 			f, n := factsOf(t, c)
 			c.Tracker.Silence("a")
 			now.SetTime(now.Now().Add(time.Hour))
-			if test.down {
-				r := &requests{fails: 1}
-				r.through(c)
-			}
+			r := &requests{fails: test.fails}
+			r.through(c)
 			err := c.markDetaching(t.Context(), f,
 				decision.Step{Act: decision.MarkDetaching, Node: n, Attachment: &n.Attachments[0],
 					Evidence: test.evidence})
-			if test.down != errors.Is(err, errDown) {
-				t.Fatalf("marking volume v on node a as detaching: error %v, want %v: %t", err, errDown, test.down)
+			if fails := test.fails > 0; fails != errors.Is(err, errDown) {
+				t.Fatalf("marking volume v on node a as detaching: error %v, want %v: %t", err, errDown, fails)
 			}
 			if doubted := c.Tracker.Silence("a") < 0; doubted != test.doubted {
 				t.Errorf("silence of node a is doubted: %t, want %t", doubted, test.doubted)

@@ -153,7 +153,7 @@ func (c *Controller) leased(ctx context.Context, node string) (bool, error) {
 // meanwhile has not been silent.
 func (c *Controller) forgetOutage(n *decision.Node) {
 	c.unready.Missed(n.Name)
-	c.Tracker.Forget(n.Name)
+	c.Tracker.Doubt(n.Name)
 }
 
 // evidenceOf that there is now, given the Node, nil where there is none, and the node's state; or how long there will

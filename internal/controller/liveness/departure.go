@@ -92,7 +92,8 @@ func (t *Tracker) arrived(node string) {
 
 // Departed takes note of a Node that went, and wakes it. Its machine was out of reach if neither the kubelet nor the
 // agent was heard any more. What is heard of an agent beforehand shows nothing of the time afterwards: what deletes the
-// Node may have ended the agent too, and may be heard of late.
+// Node may have ended the agent too, and may be heard of late. A request of this process that failed puts nothing of
+// that in doubt: the watch of the Leases has not ended.
 func (t *Tracker) Departed(node *corev1.Node) {
 	t.mu.Lock()
 	now := t.clock.Now()
@@ -100,7 +101,7 @@ func (t *Tracker) Departed(node *corev1.Node) {
 	listened := t.ears.voices != nil && now.Sub(t.ears.since) >= departureHeard
 	known := t.known(node.Name)
 	t.gone[node.Name] = departed{node: node, at: now, session: known.session, departure: handshake.Departure{
-		NodeUID: node.UID, OutOfReach: listened && t.silence(node.Name) >= 0 && kubeletLost(node), Renewal: known.renewal}}
+		NodeUID: node.UID, OutOfReach: listened && t.unbroken(node.Name) >= 0 && kubeletLost(node), Renewal: known.renewal}}
 	t.mu.Unlock()
 	t.wake(node.Name)
 }

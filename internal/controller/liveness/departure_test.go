@@ -50,6 +50,13 @@ func TestADepartureIsThatOfAMachineOutOfReach(t *testing.T) {
 		silent(tracker, c)
 		tracker.Forget("a")
 	}
+	doubted := func(tracker *Tracker, c *clocktesting.FakePassiveClock) {
+		silent(tracker, c)
+		tracker.Doubt("a")
+		if s := tracker.Silence("a"); s != -DefaultDuration {
+			t.Errorf("silence of node a after a request that failed: %s, want %s", s, -DefaultDuration)
+		}
+	}
 	// The renewal may be the last one of an agent that was ended since.
 	standing := func(tracker *Tracker, _ *clocktesting.FakePassiveClock) {
 		tracker.begin([]coordinationv1.Lease{*said("a", 2, 7, false)})
@@ -67,6 +74,7 @@ func TestADepartureIsThatOfAMachineOutOfReach(t *testing.T) {
 		want    bool
 	}{
 		{"both are silent", silent, corev1.ConditionUnknown, true},
+		{"both are silent, and a request of the manager failed a moment ago", doubted, corev1.ConditionUnknown, true},
 		{"no agent was ever heard, nor the kubelet any more", never, corev1.ConditionUnknown, false},
 		{"what was heard of the agent is forgotten", unknown, corev1.ConditionUnknown, false},
 		{"both are silent since the Leases are watched again", interrupted, corev1.ConditionUnknown, false},

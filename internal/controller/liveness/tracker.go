@@ -47,6 +47,8 @@ type heard struct {
 	session  session
 	// begun is when the session was new to this process.
 	begun time.Time
+	// doubted is when the API server did not answer this process last.
+	doubted time.Time
 }
 
 // session of an agent, of those that report to the state with that UID.
@@ -138,9 +140,24 @@ func (t *Tracker) Silence(node string) time.Duration {
 	return t.silence(node)
 }
 
+// silence of the agent, as far as it could have been heard.
 func (t *Tracker) silence(node string) time.Duration {
+	known := t.known(node)
+	return min(t.unbroken(node), t.clock.Now().Sub(known.doubted)-known.duration)
+}
+
+// unbroken is the silence, whether the API server has answered meanwhile or not.
+func (t *Tracker) unbroken(node string) time.Duration {
 	now, known := t.clock.Now(), t.known(node)
 	return min(now.Sub(known.at), now.Sub(known.begun)) - known.duration
+}
+
+// Doubt the silence of the node's agent: the API server did not answer, so the agent may not have been able to renew
+// its Lease. It has its full time again. What was heard of it stays.
+func (t *Tracker) Doubt(node string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.known(node).doubted = t.clock.Now()
 }
 
 // known of the node. The clock of an agent that was never heard starts now.

@@ -103,6 +103,23 @@ func TestASessionThatBeginsIsHeardAsARenewalIs(t *testing.T) {
 	}
 }
 
+func TestAnAgentHasItsFullTimeAgainOnceARequestFailed(t *testing.T) {
+	c := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
+	tracker := NewTracker(c)
+	tracker.Observe("a", lease(5))
+	c.SetTime(c.Now().Add(time.Hour))
+	tracker.Doubt("a")
+	for _, want := range []time.Duration{-40 * time.Second, 0} {
+		if s := tracker.Silence("a"); s != want {
+			t.Errorf("silence of node a after a request that failed: %s, want %s", s, want)
+		}
+		c.SetTime(c.Now().Add(40 * time.Second))
+	}
+	if tracker.LastWord("a") == "" {
+		t.Error("the last renewal of the agent of node a is forgotten after a request that failed, want it kept")
+	}
+}
+
 func TestAnAgentThatHasNotReportedYetHasItsFullTime(t *testing.T) {
 	c := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
 	tracker := NewTracker(c)
