@@ -18,7 +18,8 @@ const MaxFences = 16
 
 // RecordFences is the record of a node's fences after records; those in held hold now. heard is
 // what the state and the agent's Lease show, the Lease read live after the fences. A fence is a claim about the machine
-// as an out-of-service taint is one, so it is recorded and contradicted alike. A new one displaces none.
+// as an out-of-service taint is one, so it is recorded and contradicted alike. A new one displaces none. One of an
+// object that was contradicted stays so when its source is changed and says that it proves something else.
 func RecordFences(
 	records []volumesv1alpha1.FenceObservation, held []volumesv1alpha1.FenceReference, heard Heard, now metav1.Time,
 ) []volumesv1alpha1.FenceObservation {
@@ -40,7 +41,22 @@ func RecordFences(
 				LastRenewal: heard.Renewal, LastSession: heard.Session})
 		}
 	}
+	for i := range next {
+		if next[i].Contradicted == nil {
+			next[i].Contradicted = contradictedIn(records, next[i].FenceReference)
+		}
+	}
 	return next
+}
+
+// contradictedIn is when a fence of the same source and object was contradicted, whatever it proves; nil if none was.
+func contradictedIn(records []volumesv1alpha1.FenceObservation, f volumesv1alpha1.FenceReference) *metav1.Time {
+	for _, r := range records {
+		if r.Proves = f.Proves; r.Contradicted != nil && r.FenceReference == f {
+			return r.Contradicted.DeepCopy()
+		}
+	}
+	return nil
 }
 
 // FenceAssertion is what a recorded fence asserts, given what was heard of the agent.

@@ -43,9 +43,11 @@ func TestAFenceIsRecordedOnceAndContradictedForGood(t *testing.T) {
 		{"lifted", void, nil, "c", false, false, false},
 		{"another object of the name", void, with(func(f *volumesv1alpha1.FenceReference) { f.UID = "2" }), "c", true, true,
 			false},
-		{"it proves something else", void, with(func(f *volumesv1alpha1.FenceReference) {
+		{"its source says that it proves something else", void, with(func(f *volumesv1alpha1.FenceReference) {
 			f.Proves = volumesv1alpha1.FenceInstanceGone
-		}), "c", true, true, false},
+		}), "c", true, true, true},
+		{"another source has the object", void, with(func(f *volumesv1alpha1.FenceReference) { f.Source = "ipmi" }), "c",
+			true, true, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := RecordFences(c.records, c.held, Heard{Renewal: c.renewal}, metav1.Unix(3000, 0))

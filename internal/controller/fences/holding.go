@@ -7,11 +7,13 @@ package fences
 
 import (
 	"context"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/fencing"
 )
 
 // Holder reads fences live.
@@ -35,4 +37,11 @@ func Holding(ctx context.Context, h Holder, recorded []volumesv1alpha1.FenceRefe
 		}
 	}
 	return nil
+}
+
+// Configured reports whether there is a source of that name whose fences are about machines.
+func (w *Watcher) Configured(source string) bool {
+	return slices.ContainsFunc(w.Sources, func(s *fencing.Source) bool {
+		return s.Name == source && s.Proves != volumesv1alpha1.FenceAccessCut
+	})
 }

@@ -224,7 +224,8 @@ func (w *Watcher) put(ctx context.Context, s *fencing.Source, key client.ObjectK
 
 // Of lists the fences that hold for the Node, in a fixed order, given what is recorded of it. What was recorded stays
 // until the fence is seen to be lifted, and with it that the agent has contradicted it: also where its source was not
-// read yet, an expression fails, or another machine registers the Node. Holds decides whether one still counts.
+// read yet, an expression fails, or another machine registers the Node. Of a source that is not configured only what
+// was contradicted stays: it must not be new once the source is back. Holds decides whether one still counts.
 func (w *Watcher) Of(node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState) []volumesv1alpha1.FenceReference {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -245,6 +246,11 @@ func (w *Watcher) Of(node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState) []
 			if records(nvs, f.ref) || names(f.of, node) && machine.Registered(node, nvs) == machine.Same {
 				held = append(held, f.ref)
 			}
+		}
+	}
+	for _, r := range nvs.Status.Node.Fences {
+		if r.Contradicted != nil && !w.Configured(r.Source) {
+			held = append(held, r.FenceReference)
 		}
 	}
 	slices.SortFunc(held, compareReferences)

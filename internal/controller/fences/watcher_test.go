@@ -7,6 +7,7 @@ package fences
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,6 +24,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/fencing"
+	"github.com/hawser-io/hawser/internal/handshake"
 	"github.com/hawser-io/hawser/internal/machine"
 )
 
@@ -196,5 +198,66 @@ func TestAFenceOfASourceThatIsNotConfiguredAnyMoreProvesNothing(t *testing.T) {
 	}
 	if holds, err := w.Holds(t.Context(), refOf("1"), nodeOn(hardware), stateOn(hardware)); holds || err != nil {
 		t.Errorf("a fence without a source holds: %t, error %v; want that it does not", holds, err)
+	}
+}
+
+// holdingFor has the host of node n as the only object of the source, all of which were read.
+func holdingFor(t *testing.T, source *fencing.Source) *Watcher {
+	t.Helper()
+	w := &Watcher{Sources: []*fencing.Source{source}, filled: sets.New(source.Name), Cache: cacheOf(t, nodeOn(hardware))}
+	kept, err := evaluator(t.Context(), source)(hostOf("n", false, "1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.put(t.Context(), source, keyOf(kept.(*evaluated)), kept.(*evaluated).fence)
+	return w
+}
+
+func TestAFenceThatWasContradictedStaysSoWhileItsSourceIsNotConfigured(t *testing.T) {
+	named := func(s *volumesv1alpha1.FenceSource) { s.Name = "bmcs" }
+	instance := func(s *volumesv1alpha1.FenceSource) { s.Proves = volumesv1alpha1.FenceInstanceGone }
+	whileOn := func(s *volumesv1alpha1.FenceSource) { s.Holds = "object.status.poweredOn" }
+	cuts := cutSource(t)
+	cuts.Name = "bmc"
+	of := func(change func(*volumesv1alpha1.FenceSource)) *Watcher { return holdingFor(t, sourceOf(t, change)) }
+	contradicted := metav1.Unix(1000, 0)
+	for _, c := range []struct {
+		name string
+		// meanwhile is for one rollout, and after from then on.
+		meanwhile, after *Watcher
+		want             bool
+	}{
+		{"there is none", &Watcher{}, of(asItIs), true},
+		{"it has another name", of(named), of(asItIs), true},
+		{"its name is that of one that cuts access", &Watcher{Sources: []*fencing.Source{cuts}}, of(asItIs), true},
+		{"it comes back and proves something else", &Watcher{}, of(instance), true},
+		{"it proves something else", of(instance), of(asItIs), true},
+		{"it is there, and the fence was lifted", of(whileOn), of(asItIs), false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			state := stateOn(hardware, volumesv1alpha1.FenceObservation{FenceReference: refOf("1"), LastRenewal: "1",
+				Contradicted: &contradicted})
+			var own []volumesv1alpha1.FenceObservation
+			for _, w := range []*Watcher{c.meanwhile, c.after} {
+				// The agent is silent, so nothing contradicts the fence anew.
+				state.Status.Node.Fences = handshake.RecordFences(state.Status.Node.Fences, w.Of(nodeOn(hardware), state),
+					handshake.Heard{Renewal: "2"}, metav1.Now())
+				own = slices.DeleteFunc(slices.Clone(state.Status.Node.Fences), func(r volumesv1alpha1.FenceObservation) bool {
+					return r.Source != "bmc"
+				})
+			}
+			if len(own) != 1 || (own[0].Contradicted != nil) != c.want {
+				t.Errorf("fences once the source is back: %+v, want one, contradicted %t", own, c.want)
+			}
+		})
+	}
+}
+
+func TestAFenceThatWasContradictedIsForgottenOnceItsSourceIsBackAndItDoesNotHold(t *testing.T) {
+	contradicted := metav1.Unix(1000, 0)
+	state := stateOn(hardware, volumesv1alpha1.FenceObservation{FenceReference: refOf("1"), Contradicted: &contradicted})
+	w := &Watcher{Sources: []*fencing.Source{sourceOf(t, asItIs)}, filled: sets.New("bmc")}
+	if got := w.Of(nodeOn(hardware), state); got != nil {
+		t.Errorf("fences of node n: %+v, want none", got)
 	}
 }

@@ -45,6 +45,8 @@ type Fences interface {
 	fences.Holder
 	// Names of the sources.
 	Names() []string
+	// Configured reports whether there is a source of that name whose fences are about machines.
+	Configured(source string) bool
 	// Listen has wake called for each Node of which a fence comes to hold, or is lifted.
 	Listen(wake func(context.Context, string, workqueue.TypedRateLimitingInterface[reconcile.Request])) source.Source
 }
@@ -75,11 +77,11 @@ func (c *Controller) recordFences(ctx context.Context, cached *volumesv1alpha1.N
 		renewal = c.Tracker.LastWord(cached.Name)
 	}
 	now := metav1.NewTime(c.Clock.Now())
-	if equality.Semantic.DeepEqual(handshake.RecordFences(records, c.Fences.Of(node, cached),
-		handshake.LastHeard(cached, renewal), now), records) {
+	next := handshake.RecordFences(records, c.Fences.Of(node, cached), handshake.LastHeard(cached, renewal), now)
+	if len(records)+len(next) == 0 || !c.putFences(cached.DeepCopy(), next) {
 		return never, nil
 	}
-	var before, next []volumesv1alpha1.FenceObservation
+	var before []volumesv1alpha1.FenceObservation
 	nvs, err := c.Observations.Apply(ctx, cached.Name, func(
 		ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState,
 	) (nodestate.Change, error) {
@@ -89,13 +91,10 @@ func (c *Controller) recordFences(ctx context.Context, cached *volumesv1alpha1.N
 		}
 		var err error
 		before = nvs.Status.Node.Fences
-		if next, err = c.readFences(ctx, nvs, now); err != nil || equality.Semantic.DeepEqual(before, next) {
+		if next, err = c.readFences(ctx, nvs, now); err != nil || !c.putFences(nvs.DeepCopy(), next) {
 			return nil, err
 		}
-		return func(nvs *volumesv1alpha1.NodeVolumeState) {
-			nvs.Status.Node.Fences = next
-			showFences(nvs)
-		}, nil
+		return func(nvs *volumesv1alpha1.NodeVolumeState) { c.putFences(nvs, next) }, nil
 	})
 	if err != nil {
 		return never, fmt.Errorf("recording the fences of node %s: %w", cached.Name, err)
@@ -148,23 +147,28 @@ func (c *Controller) announceFences(
 	}
 }
 
-// showFences sets the condition by the records. One that is absent stays so as long as nothing is wrong.
-func showFences(nvs *volumesv1alpha1.NodeVolumeState) {
-	c := metav1.Condition{
+// putFences sets the records, and the condition by those whose source is configured: about the others there is nothing
+// to do. It reports whether that changed something. A condition that is absent stays so as long as nothing is wrong.
+func (c *Controller) putFences(
+	nvs *volumesv1alpha1.NodeVolumeState, records []volumesv1alpha1.FenceObservation,
+) (changed bool) {
+	changed = !equality.Semantic.DeepEqual(nvs.Status.Node.Fences, records)
+	nvs.Status.Node.Fences = records
+	condition := metav1.Condition{
 		Type: volumesv1alpha1.ConditionFencesConsistent, Status: metav1.ConditionTrue,
 		Reason: volumesv1alpha1.ReasonAsExpected, Message: "nothing is wrong any more",
 	}
-	i := slices.IndexFunc(nvs.Status.Node.Fences, func(r volumesv1alpha1.FenceObservation) bool {
-		return r.Contradicted != nil
+	i := slices.IndexFunc(records, func(r volumesv1alpha1.FenceObservation) bool {
+		return r.Contradicted != nil && c.Fences.Configured(r.Source)
 	})
 	switch {
 	case i >= 0:
-		c.Status, c.Reason = metav1.ConditionFalse, volumesv1alpha1.ReasonFenceContradicted
-		c.Message = fenceContradicted(nvs.Name, nvs.Status.Node.Fences[i].FenceReference)
-	case meta.FindStatusCondition(nvs.Status.Conditions, c.Type) == nil:
-		return
+		condition.Status, condition.Reason = metav1.ConditionFalse, volumesv1alpha1.ReasonFenceContradicted
+		condition.Message = fenceContradicted(nvs.Name, records[i].FenceReference)
+	case meta.FindStatusCondition(nvs.Status.Conditions, condition.Type) == nil:
+		return changed
 	}
-	meta.SetStatusCondition(&nvs.Status.Conditions, c)
+	return meta.SetStatusCondition(&nvs.Status.Conditions, condition) || changed
 }
 
 func fenceContradicted(node string, f volumesv1alpha1.FenceReference) string {
