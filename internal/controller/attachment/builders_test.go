@@ -87,6 +87,8 @@ func forced(n *decision.Node) { n.State.Entry.Forced = true }
 
 func pods(n *decision.Node) { n.Pods = true }
 
+func covered(n *decision.Node) { n.Covered = true }
+
 func tainted(n *decision.Node) {
 	n.Evidence = &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceOutOfServiceTaint}
 }

@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package attachment
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -17,6 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
+	"github.com/hawser-io/hawser/internal/controller/liveness"
+	"github.com/hawser-io/hawser/internal/controller/liveness/livenesstest"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/controller/volumesattached"
 	"github.com/hawser-io/hawser/internal/handshake"
@@ -117,5 +121,51 @@ func TestAnAttachmentOfUpstreamToANodeThatIsGoneIsDetached(t *testing.T) {
 	}
 	if e := handshake.AttachmentOf(nvs, name); e == nil || e.Evidence.Type != volumesv1alpha1.EvidenceNodeGone {
 		t.Errorf("entry of volume %s on node a: %+v, want evidence %s", name, e, volumesv1alpha1.EvidenceNodeGone)
+	}
+}
+
+// TestWhatAKubeletMayHaveMountedAfterItsAgentFellSilentStaysWhenItsNodeGoes: beside upstream a kubelet mounts for a pod
+// what an intent has attached, and with the Node goes what it lists. The agent had reported the volume not in use.
+func TestWhatAKubeletMayHaveMountedAfterItsAgentFellSilentStaysWhenItsNodeGoes(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		// silent is for how long the agent had been when the Node went.
+		silent time.Duration
+		stays  bool
+	}{
+		{"the agent had fallen silent", liveness.DefaultDuration, true},
+		{"the agent was heard until then", liveness.DefaultDuration - time.Second, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			pv, state, lease := persistentVolume(), entryIn(reported("a"), isThere, "1", ""), renewedLease("a", noon)
+			name := volume.UniqueNameOf(pv)
+			state.Spec.Attachments[0].VolumeName = name
+			c, now, api := overAPI(t, pv, state, attachmentOf("va-1", "1"), lease)
+			c.Events, c.Writer.IsCurrent = events.NewFakeRecorder(100), c.Tracker.IsCurrent
+			livenesstest.Listen(t, c.Tracker, c.Client.(client.WithWatch))
+			heard := make(chan string, 1)
+			if err := c.Tracker.Listen(func(_ context.Context, node string, _ queue) { heard <- node }).Start(t.Context(),
+				nil); err != nil {
+				t.Fatal(err)
+			}
+			lease.Spec.RenewTime = &metav1.MicroTime{Time: later.Time}
+			if err := c.Client.Update(t.Context(), lease); err != nil {
+				t.Fatal(err)
+			}
+			<-heard
+			now.SetTime(now.Now().Add(test.silent))
+			c.Tracker.Departed(nodeNamed("a"))
+			<-heard
+			now.SetTime(now.Now().Add(time.Minute))
+			for range 3 {
+				if _, err := c.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}); err != nil {
+					t.Fatal(err)
+				}
+				api.Sync()
+			}
+			if va := liveAttachment(t, c, "va-1"); (va != nil) != test.stays || test.stays && !decision.IsHeld(va) {
+				t.Errorf("attachment va-1 to node a: %+v, want it there, and held: %t", va, test.stays)
+			}
+		})
 	}
 }

@@ -79,7 +79,7 @@ func (c *Controller) deleteReleased(
 	switch {
 	case err != nil:
 		return err
-	case !free && a.Held && !n.RestsOnCut():
+	case !free && a.Held && !n.RestsOnCut() && !decision.Uncovered(f, n):
 		return c.patchAttachment(ctx, n, a, map[string]any{
 			"annotations": map[string]*string{volumesv1alpha1.HoldAnnotation: nil},
 		})

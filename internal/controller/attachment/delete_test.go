@@ -54,6 +54,10 @@ func TestWhatBecomesOfAnAttachmentThatIsToBeDeleted(t *testing.T) {
 			state: released(), node: nodeNamed("a"), deleted: true, waits: true},
 		{name: "while the kubelet lists the volume it is left to upstream", state: released(), node: listing, unheld: true},
 		{name: "and stays there", state: released(), node: listing, given: notHeld, waits: true},
+		{name: "without a Node it stays, held, where the agent had fallen silent before the Node went",
+			state: released(), waits: true},
+		{name: "and goes where the agent was heard until then",
+			state: released(), given: func(_ *decision.Facts, n *decision.Node) { covered(n) }, deleted: true, waits: true},
 		{name: "not before Detaching stands for it",
 			state: entryIn(reported("a"), isThere, "1", ""), node: nodeNamed("a"), waits: true},
 		{name: "not while the volume is in use", state: usedIn(released(), "1"), node: nodeNamed("a"), waits: true},
@@ -72,7 +76,11 @@ func TestWhatBecomesOfAnAttachmentThatIsToBeDeleted(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			va := attachedTo("va-1", "1")
 			va.Finalizers = []string{"driver"}
-			c, _ := over(t, test.state, test.node, va)
+			objects := []client.Object{test.state, va}
+			if test.node != nil {
+				objects = append(objects, test.node)
+			}
+			c, _ := over(t, objects...)
 			f, n := factsOf(t, c)
 			if test.given != nil {
 				test.given(f, n)

@@ -42,7 +42,8 @@ func (c *Controller) markDetaching(ctx context.Context, f *decision.Facts, s dec
 		if declared := decision.DeclarationOf(state, uid); declared != nil && s.Evidence {
 			return declared, nil
 		}
-		if !decision.MarkedDetaching(state, uid) && c.Protocol.MayMarkDetaching(state, uid, false) == handshake.GuardNone {
+		if !decision.MarkedDetaching(state, uid) && !decision.Uncovered(f, s.Node) &&
+			c.Protocol.MayMarkDetaching(state, uid, false) == handshake.GuardNone {
 			return &volumesv1alpha1.DetachEvidence{
 				Type:    volumesv1alpha1.EvidenceAgentReleased,
 				Message: fmt.Sprintf("the agent of node %s reports the volume not in use", s.Node.Name),

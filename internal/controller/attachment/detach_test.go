@@ -123,6 +123,52 @@ func TestTheEvidenceOfADetach(t *testing.T) {
 	}
 }
 
+// TestAReleaseFromBeforeANodeWentIsNoneOfWhatItsKubeletMountedAfterwards: only what the agent saw counts.
+func TestAReleaseFromBeforeANodeWentIsNoneOfWhatItsKubeletMountedAfterwards(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		given    []func(*decision.Node)
+		absence  bool
+		evidence bool
+		want     volumesv1alpha1.EvidenceType
+	}{
+		{name: "the agent was heard until then", given: []func(*decision.Node){covered}, want: byAgent},
+		{name: "it had fallen silent before"},
+		{name: "the absence is no evidence", evidence: true},
+		{name: "the absence is evidence", absence: true, evidence: true, want: volumesv1alpha1.EvidenceNodeGone},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			state := silenced(entryIn(reported("a"), isThere, "1", ""))
+			if test.absence {
+				departed(state, noon)
+			}
+			c, now := over(t, attachedTo("va-1", "1"), state, renewedLease("a", noon))
+			c.Events = events.NewFakeRecorder(10)
+			f, n := factsOf(t, c)
+			n.Missing = true
+			for _, change := range test.given {
+				change(n)
+			}
+			if err := c.readLease(t.Context(), "a"); err != nil {
+				t.Fatal(err)
+			}
+			c.unready.Observe("a", c.spellOf("a", nil), 0, time.Hour, now.Now())
+			now.SetTime(now.Now().Add(time.Hour))
+			if err := c.markDetaching(t.Context(), f, decision.Step{Act: decision.MarkDetaching, Node: n,
+				Attachment: &n.Attachments[0], Evidence: test.evidence}); err != nil {
+				t.Fatal(err)
+			}
+			var got volumesv1alpha1.EvidenceType
+			if e := handshake.AttachmentOf(liveState(t, c, "a"), "v").Evidence; e != nil {
+				got = e.Type
+			}
+			if got != test.want {
+				t.Errorf("evidence of the detach of volume v from node a: %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
 func TestADetachOnEvidenceIsUnprotectedUnlessTheDriverCutsTheNodesAccess(t *testing.T) {
 	for _, test := range []struct {
 		name              string

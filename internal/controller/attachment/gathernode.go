@@ -84,6 +84,7 @@ func (c *Controller) gatherNode(
 		nvs = nil
 	} else {
 		n.TakeOver(c.Writer.Trusted(nvs), f.Volume)
+		n.Covered = c.Tracker.Covers(nvs)
 	}
 	if err := c.addListed(ctx, n); err != nil {
 		return err

@@ -132,6 +132,7 @@ func (c *Controller) readUser(ctx context.Context, u exclusive.User) (handshake.
 type users struct {
 	// since when it is known: right before it was asked.
 	since time.Time
+	name  string
 	// node is nil when there is none.
 	node *corev1.Node
 	// pods of one namespace.
@@ -144,7 +145,7 @@ func usersKey(node, namespace string) string { return node + "/" + namespace }
 // readUsers reads, live. What is asked is asked at once, so that none of the answers is old when the last one is here.
 func (c *Controller) readUsers(ctx context.Context, key string) (*users, error) {
 	name, namespace, _ := strings.Cut(key, "/")
-	u := &users{since: c.Clock.Now(), node: &corev1.Node{}}
+	u := &users{since: c.Clock.Now(), name: name, node: &corev1.Node{}}
 	reads, ctx := errgroup.WithContext(ctx)
 	reads.Go(func() error {
 		err := c.Reader.Get(ctx, client.ObjectKey{Name: name}, u.node)
@@ -174,24 +175,22 @@ func (c *Controller) readUsers(ctx context.Context, key string) (*users, error) 
 // use reports whether the kubelet lists the volume, or pods that have not ended are bound to the node and name the
 // claim.
 func (u *users) use(volume string, claim client.ObjectKey) bool {
-	if u.node == nil {
-		return false
+	lists := false
+	if u.node != nil {
+		_, lists = listed(u.node)[corev1.UniqueVolumeName(volume)]
 	}
-	_, lists := listed(u.node)[corev1.UniqueVolumeName(volume)]
-	return lists || u.name(claim)
+	return lists || u.wants(claim)
 }
 
-// name reports whether such pods name the claim.
-func (u *users) name(claim client.ObjectKey) bool {
-	if u.node == nil {
-		return false
-	}
-	key := index.NodeClaimKey(u.node.Name, claim.Namespace, claim.Name)
+// wants reports whether such pods name the claim. They may run on although their Node is gone.
+func (u *users) wants(claim client.ObjectKey) bool {
+	key := index.NodeClaimKey(u.name, claim.Namespace, claim.Name)
 	return slices.ContainsFunc(u.pods, func(p corev1.Pod) bool { return slices.Contains(index.PodNodeClaims(&p), key) })
 }
 
 // freeOfPods reports whether upstream had no use for the attachment, and since when that is known. Evidence about the
-// machine, which replaces the node's release, holds for its pods too.
+// machine, which replaces the node's release, holds for its pods too. Without a Node what its kubelet listed is not
+// known, and the agent's release is asked for that: it has to cover the time until the Node went.
 func (c *Controller) freeOfPods(
 	ctx context.Context, f *decision.Facts, n *decision.Node,
 ) (free bool, since time.Time, err error) {
@@ -212,8 +211,11 @@ func (c *Controller) freeOfPods(
 		if since.IsZero() || u.since.Before(since) {
 			since = u.since
 		}
+		if u.node == nil {
+			n.Missing = true // also where the cache is behind
+		}
 		// Where access is cut, what the kubelet lists is no news: it is silent, too.
-		if u.name(claim) || !n.RestsOnCut() && u.use(f.Volume, claim) {
+		if u.wants(claim) || !n.RestsOnCut() && (u.use(f.Volume, claim) || decision.Uncovered(f, n)) {
 			return false, since, nil
 		}
 	}

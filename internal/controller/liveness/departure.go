@@ -106,6 +106,26 @@ func (t *Tracker) Departed(node *corev1.Node) {
 	t.wake(node.Name)
 }
 
+// Covers reports whether the last report of the agent of nvs is of all that happened there as long as there was a Node:
+// the agent is heard, or was heard until this process saw the Node go, or later. What the kubelet mounted after an
+// agent fell silent is in no report.
+func (t *Tracker) Covers(nvs *volumesv1alpha1.NodeVolumeState) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	known := t.nodes[nvs.Name]
+	if known == nil || known.renewal == "" || !t.isCurrent(nvs) {
+		return false
+	}
+	until := t.clock.Now()
+	if d, seen := t.gone[nvs.Name]; seen {
+		if machine.ReportedByAnother(d.node, nvs) {
+			return false
+		}
+		until = d.at
+	}
+	return until.Sub(known.at) < known.duration
+}
+
 // Departure of the node of nvs that this process saw last; nil if it saw none. A Node that another machine had
 // registered than the one that reported shows nothing of that one.
 func (t *Tracker) Departure(nvs *volumesv1alpha1.NodeVolumeState) *handshake.Departure {

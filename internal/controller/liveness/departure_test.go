@@ -100,6 +100,75 @@ func TestADepartureIsThatOfAMachineOutOfReach(t *testing.T) {
 	}
 }
 
+func TestAReportCoversTheTimeUntilTheNodeWent(t *testing.T) {
+	const valid = 40 * time.Second
+	for _, c := range []struct {
+		name string
+		// silent is for how long the agent was not heard when the Node went, or to this day if it did not.
+		silent time.Duration
+		went   bool
+		// happens after that, when an hour has passed.
+		happens func(*Tracker)
+		nvs     func(*volumesv1alpha1.NodeVolumeState)
+		want    bool
+	}{
+		{name: "the agent is heard", want: true},
+		{name: "it is not", silent: valid},
+		{name: "it was heard until the Node went", silent: valid - time.Second, went: true, want: true},
+		{name: "it had fallen silent before", silent: valid, went: true},
+		{name: "it had, and is heard again", silent: valid, went: true, want: true,
+			happens: func(tracker *Tracker) { tracker.hear(said("a", 3, 7, false)) }},
+		{name: "it had, and a request of the manager failed", silent: valid, went: true,
+			happens: func(tracker *Tracker) { tracker.Doubt("a") }},
+		{name: "it was heard until then, and the Leases are watched anew", went: true,
+			happens: func(tracker *Tracker) { tracker.begin([]coordinationv1.Lease{*said("a", 2, 7, false)}) }},
+		{name: "it was, and what was heard of it is forgotten", went: true,
+			happens: func(tracker *Tracker) { tracker.Forget("a") }},
+		{name: "it was, and the state is older than its last report", went: true,
+			nvs: func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Status.Protocol.Reports = 6 }},
+		{name: "it was, in another boot than that of the Node", went: true,
+			nvs: func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Status.BootID = "earlier" }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			now := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
+			tracker := NewTracker(now)
+			tracker.begin([]coordinationv1.Lease{*said("a", 1, 7, false)})
+			tracker.hear(said("a", 2, 7, false))
+			now.SetTime(now.Now().Add(c.silent))
+			if c.went {
+				tracker.Departed(nodeThatIs(corev1.ConditionTrue))
+				now.SetTime(now.Now().Add(time.Hour))
+			}
+			if c.happens != nil {
+				c.happens(tracker)
+			}
+			nvs := reported("a", 7)
+			if c.nvs != nil {
+				c.nvs(nvs)
+			}
+			if got := tracker.Covers(nvs); got != c.want {
+				t.Errorf("the last report of node a covers what happened there: %t, want %t", got, c.want)
+			}
+		})
+	}
+}
+
+func TestNothingCoversANodeThatNoProcessSawGoUnlessItsAgentIsHeard(t *testing.T) {
+	now := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
+	tracker := NewTracker(now)
+	if tracker.Covers(reported("a", 7)) {
+		t.Error("a report of node a covers what happened there before its agent was heard, want that it does not")
+	}
+	tracker.begin([]coordinationv1.Lease{*said("a", 1, 7, false)})
+	if tracker.Covers(reported("a", 7)) {
+		t.Error("a report of node a covers what happened there, and its Lease only stands; want that it does not")
+	}
+	tracker.hear(said("a", 2, 7, false))
+	if !tracker.Covers(reported("a", 7)) {
+		t.Error("a report of node a does not cover what happened there while its agent is heard, want that it does")
+	}
+}
+
 func TestADepartureKeepsTheRenewalThatWasLastThen(t *testing.T) {
 	tracker := NewTracker(clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0)))
 	tracker.begin(nil)

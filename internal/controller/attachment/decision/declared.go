@@ -48,9 +48,10 @@ func declaredAway(f *Facts, p handshake.Protocol, n *Node) []Step {
 	return nil
 }
 
-// restOnEvidence lets a detach that rests on the agent's release rest on a declaration instead and, where it waits
-// for the agent to check its node once more, on evidence. One that rests on a cut comes to rest on what proves more if
-// the cut was lifted, or if pods took the volume up; if it was lifted, also on another cut.
+// restOnEvidence lets a detach that rests on the agent's release rest on a declaration instead and, where it waits for
+// the agent to check its node once more, or the release does not cover what the kubelet did, on evidence. One that
+// rests on a cut comes to rest on what proves more if the cut was lifted, or if pods took the volume up; if it was
+// lifted, also on another cut.
 func restOnEvidence(f *Facts, p handshake.Protocol, n *Node) []Step {
 	uid := n.Detaching()
 	a := n.AttachmentOf(uid)
@@ -61,7 +62,7 @@ func restOnEvidence(f *Facts, p handshake.Protocol, n *Node) []Step {
 	if n.State.Entry.Forced || a == nil || a.Terminating {
 		return nil
 	}
-	stuck := n.Evidence != nil && awaitsLook(f.Replace, p, n)
+	stuck := n.Evidence != nil && (awaitsLook(f.Replace, p, n) || Uncovered(f, n))
 	if !n.declared(uid) && !stuck || p.MayMarkDetaching(n.State, uid, true) != handshake.GuardNone {
 		return nil
 	}

@@ -99,7 +99,7 @@ func releaseSteps(f *Facts, p handshake.Protocol, n *Node, kept bool) []Step {
 		(kept || n.State.Entry.State != handshake.Absent || n.held(f) == nil)
 	var intents []*Intent
 	for _, i := range n.Leaving {
-		if i.Object.Spec.DetachPolicy != nil && awaitsLook(p.Kubelet, p, n) {
+		if i.Object.Spec.DetachPolicy != nil && (awaitsLook(p.Kubelet, p, n) || !kept && awaitsEvidence(f, n)) {
 			continue
 		}
 		if acknowledged(i.Object) || free && n.Live {
@@ -142,12 +142,13 @@ func lost(n *Node) bool {
 
 // markDetachingSteps on the agent's release or, failing that, on evidence; otherwise it is waited for. What the
 // kubelet lists as in use, or may have listed on a Node that is gone, is not marked: it could not be unlisted, and
-// Detaching is final.
+// Detaching is final. Beside upstream the agent's release is enough while it covers what the kubelet did.
 func markDetachingSteps(f *Facts, p handshake.Protocol, n *Node, uid types.UID) []Step {
-	if f.Replace && (n.Lists.InUse || n.Lists.Missing) && !n.evident(uid) {
+	uncovered := Uncovered(f, n)
+	if (uncovered || f.Replace && (n.Lists.InUse || n.Lists.Missing)) && !n.evident(uid) {
 		return nil
 	}
-	for _, evidence := range []bool{n.declared(uid), true} {
+	for _, evidence := range []bool{uncovered || n.declared(uid), true} {
 		if (!evidence || n.evident(uid)) && p.MayMarkDetaching(n.State, uid, evidence) == handshake.GuardNone {
 			return []Step{{Act: MarkDetaching, Node: n, Attachment: n.AttachmentOf(uid), Evidence: evidence}}
 		}
@@ -179,6 +180,8 @@ func continueDetaching(f *Facts, p handshake.Protocol, n, chosen *Node) []Step {
 		if p.MayDeleteUnderKubelet(n.State, a.Attachment) == handshake.GuardNone {
 			return []Step{{Act: Delete, Node: n, Attachment: a}}
 		}
+	case Uncovered(f, n):
+		// What the kubelet mounted since is not known: only evidence or a declaration goes on.
 	case InTheWay(f, n, a):
 		// It is none of what pods use.
 		return []Step{{Act: Delete, Node: n, Attachment: a}}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -86,6 +87,9 @@ func lookedSince(n *Node) { n.State.Looked = true }
 // nodeGone is a Node that was deleted.
 func nodeGone(n *Node) { n.Missing, n.Lists.Missing = true, true }
 
+// covered: its agent is heard, or was until then.
+func covered(n *Node) { n.Covered = true }
+
 // stateless is a node without a NodeVolumeState.
 func stateless(n *Node) { n.State = handshake.Node{} }
 
@@ -95,6 +99,13 @@ func acknowledges(n *Node) {
 		i.Object.Status.Conditions = []metav1.Condition{{
 			Type: volumesv1alpha1.ConditionPublished, Status: metav1.ConditionFalse, Reason: volumesv1alpha1.ReasonReleased,
 		}}
+	}
+}
+
+// withPolicy: time alone may force the detach for the leaving intents.
+func withPolicy(n *Node) {
+	for _, i := range n.Leaving {
+		i.Object.Spec.DetachPolicy = &volumesv1alpha1.DetachPolicy{ForceAfter: metav1.Duration{Duration: time.Hour}}
 	}
 }
 
@@ -157,6 +168,18 @@ func TestADetachContinuesStepByStep(t *testing.T) {
 				on("a", wanted("i"), va("1", "terminating", "name", "unpublished"), detaching, afterAReboot, unlistedBefore),
 			}}, "Ask a 1"},
 
+		{"beside upstream the attachment is deleted also without a Node, if its agent was heard until then",
+			Facts{Nodes: []*Node{on("a", va("1", "held"), detaching, nodeGone, covered)}}, "Delete a 1"},
+		{"if it had fallen silent before, it waits",
+			Facts{Nodes: []*Node{on("a", va("1", "held"), detaching, nodeGone)}}, ""},
+		{"until there is evidence",
+			Facts{Nodes: []*Node{on("a", va("1", "held"), detaching, nodeGone, tainted)}}, "MarkDetaching a 1 on evidence"},
+		{"or a declaration",
+			Facts{Nodes: []*Node{on("a", va("1", "held"), detaching, nodeGone, declared("1"))}},
+			"MarkDetaching a 1 on evidence"},
+		{"and goes on that",
+			Facts{Nodes: []*Node{on("a", va("1", "held"), detaching, forced, nodeGone)}}, "Delete a 1"},
+
 		{"in place of upstream the Node stops listing the volume first",
 			Facts{Replace: true, Nodes: []*Node{on("a", va("1", "held", "attached"), detaching)}}, "Unlist a"},
 		{"a Node that is gone cannot",
@@ -187,6 +210,14 @@ func TestInPlaceOfUpstreamTheKubeletIsAskedBeforeADetach(t *testing.T) {
 		{"evidence stands in for the kubelet too",
 			false, on("a", attachedAs("1"), listedInUse, unreported, tainted), "MarkDetaching a 1 on evidence"},
 		{"beside upstream the agent's word is enough", true, on("a", attachedAs("1"), listedInUse), "MarkDetaching a 1"},
+		{"also of a Node that is gone, if the agent was heard until then", true,
+			on("a", attachedAs("1"), nodeGone, covered), "MarkDetaching a 1"},
+		{"but not if it had fallen silent before", true, on("a", attachedAs("1"), nodeGone), ""},
+		{"nor for an attachment without an entry", true, on("a", va("1", "held"), nodeGone), ""},
+		{"unless the driver knows no attach", true,
+			on("a", entry(handshake.Attached, "1"), attachless, nodeGone), "MarkDetaching a"},
+		{"only on evidence then", true, on("a", attachedAs("1"), nodeGone, tainted), "MarkDetaching a 1 on evidence"},
+		{"or a declaration", true, on("a", attachedAs("1"), nodeGone, declared("1")), "MarkDetaching a 1 on evidence"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if have := decided(Facts{Replace: !c.upstream, Nodes: []*Node{c.node}},
@@ -243,6 +274,13 @@ func TestWhenALeavingIntentIsReleased(t *testing.T) {
 			Facts{Nodes: []*Node{on("a", stays, acknowledges, inUse("1"))}}, "Release a i"},
 		{"where it is the kubelet that uses what stays",
 			Facts{Nodes: []*Node{on("a", stays, inUse("1"), kubeletUses, live)}}, "Release a i"},
+		{"not before the detach is forced that its policy is for",
+			Facts{Nodes: []*Node{on("a", leaving("i*"), withPolicy, acknowledges, attachedAs("1"), nodeGone)}}, ""},
+		{"unless the volume stays for another intent",
+			Facts{Nodes: []*Node{on("a", stays, withPolicy, acknowledges, nodeGone)}}, "Release a i"},
+		{"or the agent was heard until the Node went",
+			Facts{Nodes: []*Node{on("a", leaving("i*"), withPolicy, acknowledges, attachedAs("1"), nodeGone, covered)}},
+			"Release a i"},
 		{"on a node whose agent is not heard, if it shows nothing of the volume",
 			Facts{Nodes: []*Node{on("a", leaving("i*"), unheard)}}, "ReleaseUnheard a i"},
 		{"not if it shows a use there", Facts{Nodes: []*Node{on("a", leaving("i*"), unheard, inUse("1"))}}, ""},

@@ -23,7 +23,7 @@ import (
 // it changes it, which voids the delete. What attaches another volume is of no use in any case.
 func InTheWay(f *Facts, n *Node, a *Attachment) bool {
 	if n.Candidate() == nil && !n.Pods || a.Terminating || n.Lists.Attached || f.Replace && n.Lists.Missing ||
-		n.State.InUse() {
+		Uncovered(f, n) || n.State.InUse() {
 		return false
 	}
 	return f.attachesAnother(a) || !a.Attached && a.PersistentVolume != "" && len(a.Finalizers) == 0 &&

@@ -50,6 +50,22 @@ func (n *Node) OutageNeeded() time.Duration {
 	return after
 }
 
+// Uncovered reports whether nothing shows what the kubelet has mounted by an attachment beside upstream: the Node is
+// gone, and with it the kubelet's list, and the agent had fallen silent before. Only evidence has it detached then. A
+// driver without attach has no attachment that a kubelet waits for.
+func Uncovered(f *Facts, n *Node) bool {
+	return !f.Replace && n.Missing && !n.Covered && (n.Entry == nil || n.Entry.AttachmentName != "")
+}
+
+// awaitsEvidence: that is the case for an attachment that stands.
+func awaitsEvidence(f *Facts, n *Node) bool {
+	a := n.AttachmentOf(n.State.Entry.UID)
+	if a == nil {
+		a = n.held(f)
+	}
+	return Uncovered(f, n) && a != nil && !a.Terminating && !n.State.Entry.Forced
+}
+
 // DoubtSilence withdraws evidence that rests on a node's silence if another node's agent reports the same attachment
 // in use: the machine runs on under another name. Only an administrator's declaration is stronger.
 func DoubtSilence(f *Facts) {
@@ -88,7 +104,7 @@ func (f *Facts) usedElsewhere(n *Node) *Node {
 // waits for it.
 func EvidenceDue(f *Facts, p handshake.Protocol, n *Node) time.Duration {
 	if n.State.Entry.State == handshake.Detaching {
-		if n.Evidence == nil && (awaitsLook(f.Replace, p, n) || n.awaitsMore(p)) {
+		if n.Evidence == nil && (awaitsLook(f.Replace, p, n) || awaitsEvidence(f, n) || n.awaitsMore(p)) {
 			return n.EvidenceDue
 		}
 		return 0
