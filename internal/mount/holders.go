@@ -287,8 +287,7 @@ func (m *Mounter) devicesOver(ctx context.Context, d Device) ([]Holder, error) {
 		name := filepath.Base(filepath.Dir(dir))
 		backing, err := m.backingDevice(ctx, name)
 		if err != nil {
-			file, _ := os.ReadFile(filepath.Join(dir, "backing_file")) // for the message
-			return nil, fmt.Errorf("reading loop device %s of %q: %w", name, strings.TrimSpace(string(file)), err)
+			return nil, fmt.Errorf("reading loop device %s of %q: %w", name, backingFile(name), err)
 		}
 		if backing == unix.Mkdev(d.Major, d.Minor) {
 			over = append(over, name)
@@ -306,7 +305,7 @@ func (m *Mounter) devicesOver(ctx context.Context, d Device) ([]Holder, error) {
 func (m *Mounter) backingDevice(ctx context.Context, loop string) (uint64, error) {
 	found := make(chan uint64, 1)
 	err := m.run(ctx, reads, "lookup of the backing file", loop, func() error {
-		number, err := backingDevice("/dev/" + loop)
+		number, err := m.backingNumber(loop)
 		found <- number
 		return err
 	})
@@ -316,8 +315,8 @@ func (m *Mounter) backingDevice(ctx context.Context, loop string) (uint64, error
 	return <-found, nil
 }
 
-func backingDevice(loop string) (number uint64, err error) {
-	fd, err := unix.Open(loop, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+func (m *Mounter) backingNumber(loop string) (number uint64, err error) {
+	fd, err := unix.Open("/dev/"+loop, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENXIO) {
 		return 0, nil
 	}
@@ -327,15 +326,21 @@ func backingDevice(loop string) (number uint64, err error) {
 	defer func() { err = errors.Join(err, unix.Close(fd)) }()
 	info, err := unix.IoctlLoopGetStatus64(fd)
 	switch {
-	case errors.Is(err, unix.ENXIO): // it is not set up any more
+	case errors.Is(err, unix.ENXIO), ofFile(err): // ENXIO: it is not set up any more
 		return 0, nil
-	case errors.Is(err, unix.EIO), errors.Is(err, unix.ESTALE), errors.Is(err, unix.ENOTCONN),
-		errors.Is(err, unix.EREMOTEIO):
-		// The filesystem of a file was shut down, or has lost its daemon or server. Those with device nodes answer from
-		// memory.
-		return 0, nil
-	case err != nil:
+	case errors.Is(err, unix.EACCES):
+		if table, failed := m.Table(); failed == nil && table.onFUSE(backingFile(loop)) {
+			return 0, nil
+		}
+	}
+	if err != nil {
 		return 0, err
 	}
 	return info.Rdevice, nil
+}
+
+// backingFile is the path that the kernel shows for the file of a loop device; empty if that is not known.
+func backingFile(loop string) string {
+	path, _ := os.ReadFile(filepath.Join("/sys/block", loop, "loop/backing_file"))
+	return strings.TrimSuffix(string(path), "\n")
 }

@@ -178,10 +178,28 @@ func TestALoopDeviceWithoutItsFileKeepsNoOtherDevice(t *testing.T) {
 	if err := m.ShutdownFilesystem(t.Context(), target, nil, dir); err != nil {
 		t.Fatal(err)
 	}
-	if number, err := backingDevice(dead); number != 0 || err != nil {
+	if number, err := m.backingNumber(filepath.Base(dead)); number != 0 || err != nil {
 		t.Errorf("device that %s is made of: %#x, error %v; want that it is a file", dead, number, err)
 	}
 	awaitFree(t, m, device, true)
+}
+
+func TestAnErrorThatOnlyTheFilesystemOfAFileHasShowsThatALoopDeviceIsOfAFile(t *testing.T) {
+	for err, want := range map[error]bool{
+		unix.EIO: true, unix.ESTALE: true, unix.ENOTCONN: true, unix.EREMOTEIO: true, unix.EHOSTDOWN: true,
+		unix.ETIMEDOUT: true, unix.EACCES: false, unix.EPERM: false, unix.EINTR: false, unix.ENOMEM: false, nil: false,
+	} {
+		if got := ofFile(err); got != want {
+			t.Errorf("loop device whose status has error %v is of a file: %t, want %t", err, got, want)
+		}
+	}
+	table := NewTable([]Entry{{ID: 1, Path: "/", FSType: "ext4"}, {ID: 2, ParentID: 1, Path: "/f", FSType: "fuse.x"},
+		{ID: 3, ParentID: 2, Path: "/f/node", FSType: "devtmpfs", Root: "/sdb"}})
+	for path, want := range map[string]bool{"/f/file": true, "/f/node": false, "/file": false, "": false} {
+		if got := table.onFUSE(path); got != want {
+			t.Errorf("file %q is on a FUSE filesystem: %t, want %t", path, got, want)
+		}
+	}
 }
 
 func TestALoopDeviceWhoseFileDoesNotAnswerIsNamed(t *testing.T) {

@@ -134,6 +134,12 @@ func Corrupted(err error) bool {
 	return errors.As(err, &errno) && errno != unix.EACCES && mountutils.IsCorruptedMnt(errno)
 }
 
+// ofFile reports whether only the filesystem of a file answers so: it was shut down, or has lost its daemon or server.
+// Those with device nodes answer from memory.
+func ofFile(err error) bool {
+	return Corrupted(err) || errors.Is(err, unix.EREMOTEIO) || errors.Is(err, unix.ETIMEDOUT)
+}
+
 // Users are the processes that have a file of what is mounted at path open, mapped or as their directory, by whatever
 // mount that shows the same or a part of it. A process of a pod that cannot be examined counts as one.
 func (m *Mounter) Users(ctx context.Context, path string) ([]Holder, error) {

@@ -255,6 +255,12 @@ func (t *Table) remote(id int) bool {
 	return kept && t.entries[i].remote() || omitted
 }
 
+// onFUSE reports whether the file at path is on a FUSE filesystem, whose daemon may refuse root.
+func (t *Table) onFUSE(path string) bool {
+	e, known := t.Shown(path)
+	return known && strings.HasPrefix(e.FSType, "fuse")
+}
+
 func (p process) holder(use string, writes bool) Holder {
 	h := Holder{PID: p.pid, Use: use, Writes: writes}
 	// Both are only information for the message.
