@@ -12,6 +12,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -215,8 +216,8 @@ func (k *known) again(e Entry) (Entry, bool) {
 }
 
 func entryOf(m statmount.Mount) Entry {
-	return Entry{ID: m.ID, ParentID: m.ParentID, Major: m.Major, Minor: m.Minor, Root: m.Root, Path: m.Path,
-		FSType: m.FSType, Source: m.Source, Options: m.Options,
+	return Entry{ID: m.ID, ParentID: m.ParentID, Major: m.Major, Minor: m.Minor,
+		Root: strings.TrimSuffix(m.Root, Unlinked), Path: m.Path, FSType: m.FSType, Source: m.Source, Options: m.Options,
 		SuperOptions: append(m.SuperOptions, splitOptions(m.FilesystemOptions)...),
 		PeerGroup:    m.PeerGroup, Master: m.Master}
 }

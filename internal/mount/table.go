@@ -22,8 +22,7 @@ type Entry struct {
 	ID, ParentID int
 	// Major and Minor are the filesystem's device number, 0:N for one without a device (and for btrfs).
 	Major, Minor int
-	// Root is the mounted part of the filesystem: / or, for a bind mount, the path within. The kernel appends
-	// //deleted if the path was unlinked.
+	// Root is the mounted part of the filesystem: / or, for a bind mount, the path within, which may be unlinked by now.
 	Root string
 	// Path is the mount point, with the name that programs use: see Links.
 	Path   string
@@ -38,6 +37,10 @@ type Entry struct {
 	// without sending any. 0 is none.
 	PeerGroup, Master int
 }
+
+// Unlinked is what the kernel appends to the root of a mount whose path is gone, as the node of a device that has
+// vanished. Network filesystems also forget paths that are there. The mount still shows what it did.
+const Unlinked = "//deleted"
 
 // ReadOnly reports whether this mount prevents all writes.
 func (e Entry) ReadOnly() bool {
@@ -121,6 +124,7 @@ func parseEntry(line string) (e Entry, err error) {
 	e.Major, errs[2] = strconv.Atoi(major)
 	e.Minor, errs[3] = strconv.Atoi(minor)
 	e.Root, errs[4] = unescape(m[3])
+	e.Root = strings.TrimSuffix(e.Root, Unlinked)
 	e.Path, errs[5] = unescape(m[4])
 	e.FSType, errs[6] = unescape(f[0])
 	e.Source, errs[7] = unescape(f[1])

@@ -60,6 +60,18 @@ func TestALineIsParsedWithItsEscapes(t *testing.T) {
 	}
 }
 
+func TestAMountOfAnUnlinkedPathShowsTheSame(t *testing.T) {
+	table := parse(t, `22 1 254:0 / / rw - ext4 /dev/vda rw
+36 22 254:0 /dir//deleted /a rw - ext4 /dev/vda rw
+37 22 254:0 /dir/part//deleted /b rw - ext4 /dev/vda rw
+38 22 254:0 /dir /c rw - ext4 /dev/vda rw
+`)
+	a, _ := table.At("/a")
+	if got := paths(table.Shares(a)); !slices.Equal(got, []string{"/b", "/c"}) {
+		t.Errorf("mounts of an unlinked directory and its parts: %q, want /b and /c", got)
+	}
+}
+
 func TestAMountWithAnEmptySourceDoesNotSpoilTheTable(t *testing.T) {
 	table := parse(t, "22 1 254:0 / / rw - ext4 /dev/vda rw\n37 22 0:50 / /empty rw - tmpfs  rw\n")
 	if e, ok := table.At("/empty"); !ok || e.Source != "" || e.FSType != "tmpfs" {

@@ -29,11 +29,14 @@ func SourceOf(e mount.Entry) string { return fmt.Sprintf("%d:%d%s", e.Major, e.M
 
 // ParseSource is the mount that sourceOf named; false where it names none.
 func ParseSource(source string) (mount.Entry, bool) {
-	numbers, root, _ := strings.Cut(source, "/")
+	numbers, root, _ := strings.Cut(linked(source), "/")
 	e := mount.Entry{Root: "/" + root}
 	_, err := fmt.Sscanf(numbers, "%d:%d", &e.Major, &e.Minor)
 	return e, err == nil
 }
+
+// linked is the source without the mark of an unlinked path, which records of earlier releases may have.
+func linked(source string) string { return strings.TrimSuffix(source, mount.Unlinked) }
 
 // PresenceOfPart is PresenceOf for a part of a volume. Its users may rename the directory that is mounted, which
 // changes the root that the mount table shows; the filesystem stays.
@@ -55,7 +58,7 @@ func PresenceOf(table *mount.Table, path, source string) Presence {
 	switch {
 	case path == "" || !ok:
 		return Missing
-	case source != "" && SourceOf(e) != source:
+	case source != "" && SourceOf(e) != linked(source):
 		return Foreign
 	}
 	return Present

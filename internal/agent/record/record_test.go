@@ -11,6 +11,24 @@ import (
 	"github.com/hawser-io/hawser/internal/mount"
 )
 
+func TestAMountWhosePathIsUnlinkedIsTheSame(t *testing.T) {
+	table, err := mount.Parse([]byte("30 22 0:5 /sdb//deleted /p rw - devtmpfs devtmpfs rw\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for source, want := range map[string]Presence{
+		"0:5/sdb": Present, "0:5/sdb//deleted": Present, "0:5/sdc": Foreign, "0:6/sdb": Foreign, "": Present,
+	} {
+		if got := PresenceOf(table, "/p", source); got != want {
+			t.Errorf("mount of an unlinked node where %q was seen: %s, want %s", source, got, want)
+		}
+	}
+	e, _ := table.At("/p")
+	if was, known := ParseSource("0:5/sdb//deleted"); !known || !e.PartOf(was) || SourceOf(e) != "0:5/sdb" {
+		t.Errorf("mount of an unlinked node: source %s, want one that is part of %+v", SourceOf(e), was)
+	}
+}
+
 func TestAVolumeIsOnItsOwnDeviceIfAllThatWasSeenOfItIs(t *testing.T) {
 	device := mount.Device{Path: "/dev/a"}
 	for name, c := range map[string]struct {
