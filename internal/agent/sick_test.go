@@ -477,6 +477,34 @@ func TestARawDeviceWhoseNumberHasGoneToAnotherDiskIsSick(t *testing.T) {
 	})
 }
 
+func TestAnotherDiskWithTheNumberOfARawDeviceIsNotADeviceOfTheVolume(t *testing.T) {
+	for name, reused := range map[string]func(*bench){
+		"published before": func(b *bench) {
+			b.done(plan.Publish)
+			b.kernel.reuse(device("raw"), 12)
+		},
+		"that is refused": func(b *bench) {
+			before := b.driver.before
+			b.driver.before = func(method, handle string) error {
+				b.kernel.reuse(device("raw"), 12)
+				return before(method, handle)
+			}
+			b.refused(b.act(plan.Publish), volumesv1alpha1.ReasonPublishFailed)
+		},
+	} {
+		b := stagedNode(t)
+		reused(b)
+		deletedIntents(b)
+		b.done(plan.Unpublish, plan.Unstage)
+		devices := b.volume.Record.Devices
+		if len(devices) != 1 || devices[0].Seq != 10 {
+			t.Errorf("%s: raw device whose number has gone to another disk: noted are %+v, want the first disk only", name,
+				devices)
+		}
+		b.done(plan.ClearInUse)
+	}
+}
+
 // stagedNode is a bench whose driver has bound the device node at the staging path, of a disk with sequence number 10.
 func stagedNode(t *testing.T) *bench {
 	b := newBench(t, block)
@@ -498,31 +526,59 @@ func stagedNode(t *testing.T) *bench {
 func TestARealDeviceWhoseNumberIsGivenAwayIsPublishedAgain(t *testing.T) {
 	harnesstest.NeedRoot(t)
 	harnesstest.NeedProgram(t, "losetup")
+	for name, vanish := range map[string]func(device string){
+		"its node stays": func(string) {}, "its node is another one": func(device string) { renewNode(t, device) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newCluster(t).realNode(t)
+			v := n.volume(corev1.PersistentVolumeBlock, "", 64)
+			a := n.start()
+			n.attach(v, "uid-1")
+			first := n.want(v, "first")
+			ready := n.ready(first)
+			n.must(writeTo(ready.Status.Path))
+			command(t, "losetup", "--detach", ready.Status.DevicePath)
+			vanish(ready.Status.DevicePath)
+			other := takeNumber(t, ready.Status.DevicePath)
+			second := n.want(v, "second")
+			path := n.ready(second).Status.Path
+			n.ready(first)
+			for _, p := range []string{ready.Status.Path, path} {
+				if got := firstBytes(t, p); got != "written" {
+					t.Errorf("volume %s at %s: %q, want what was written to it", v.handle, p, got)
+				}
+			}
+			n.must(writeTo(path))
+			if got := firstBytes(t, other); got == "written" {
+				t.Errorf("disk %s, which has got the number: %q, want nothing of volume %s", other, got, v.handle)
+			}
+			if e := a.recorded(); len(about(e, volumesv1alpha1.ReasonVolumeSick)) == 0 {
+				t.Errorf("events: %v, want that the volume is sick", e)
+			}
+			n.end(v, first, second)
+		})
+	}
+}
+
+func TestARealDeviceWhoseNodeIsGoneIsReleased(t *testing.T) {
+	harnesstest.NeedRoot(t)
 	n := newCluster(t).realNode(t)
 	v := n.volume(corev1.PersistentVolumeBlock, "", 64)
-	a := n.start()
+	n.start()
 	n.attach(v, "uid-1")
-	first := n.want(v, "first")
-	ready := n.ready(first)
-	n.must(writeTo(ready.Status.Path))
-	command(t, "losetup", "--detach", ready.Status.DevicePath)
-	other := takeNumber(t, ready.Status.DevicePath)
-	second := n.want(v, "second")
-	path := n.ready(second).Status.Path
-	n.ready(first)
-	for _, p := range []string{ready.Status.Path, path} {
-		if got := firstBytes(t, p); got != "written" {
-			t.Errorf("volume %s at %s: %q, want what was written to it", v.handle, p, got)
-		}
+	i := n.want(v, "intent")
+	renewNode(t, n.ready(i).Status.DevicePath)
+	n.end(v, i)
+}
+
+// renewNode removes the node of a device, as the kernel does with the device, and makes another one.
+func renewNode(t *testing.T, device string) {
+	t.Helper()
+	var stat unix.Stat_t
+	err := unix.Stat(device, &stat)
+	if err = errors.Join(err, unix.Unlink(device), unix.Mknod(device, stat.Mode, int(stat.Rdev))); err != nil {
+		t.Fatal(err)
 	}
-	n.must(writeTo(path))
-	if got := firstBytes(t, other); got == "written" {
-		t.Errorf("disk %s, which has got the number: %q, want nothing of volume %s", other, got, v.handle)
-	}
-	if e := a.recorded(); len(about(e, volumesv1alpha1.ReasonVolumeSick)) == 0 {
-		t.Errorf("events: %v, want that the volume is sick", e)
-	}
-	n.end(v, first, second)
 }
 
 // takeNumber gives the number of a loop device that was detached to another disk, and returns the file of that. Another

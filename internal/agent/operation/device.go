@@ -35,9 +35,11 @@ func (env *Environment) noteDevice(ctx context.Context, v *Volume, path string, 
 	if err != nil {
 		return fmt.Errorf("finding the device of %s: %w", path, err)
 	}
-	if d.Path != "" || !v.Record.Block() { // drivers mount anything at the staging path of a raw device
-		v.Record.AddDevice(d, env.Now().BootID)
+	r := v.Record
+	if r.Block() && (d.Path == "" || otherDisk(d, r.Stage.Seq) || otherDisk(d, r.SeqAt(path))) {
+		return nil // drivers mount anything at the staging path of a raw device, and another disk may be another volume's
 	}
+	r.AddDevice(d, env.Now().BootID)
 	return nil
 }
 
@@ -141,7 +143,7 @@ func (env *Environment) notDevice(ctx context.Context, r *record.Record, path st
 	case s.Device != "" && d.Path != "" && d.Path != s.Device:
 		return fmt.Errorf("%s is device %s, and the volume is staged as %s", path, d.Path, s.Device)
 	case otherDisk(d, s.Seq), otherDisk(d, r.SeqAt(path)):
-		return fmt.Errorf("%s is device %s, whose number %d:%d has gone to another disk", path, d.Path, d.Major, d.Minor)
+		return fmt.Errorf("%s is device %s, and %s", path, d.Path, anotherDisk(d))
 	}
 	return nil
 }
@@ -155,7 +157,12 @@ func lostNumber(r *record.Record, path string, node mount.Device) *record.Sickne
 		return nil
 	}
 	return &record.Sickness{Remountable: true, Cause: fmt.Sprintf(
-		"its block device is gone from the node, and the number %d:%d has gone to another disk", node.Major, node.Minor)}
+		"its block device is gone from the node: %s", anotherDisk(node))}
+}
+
+// anotherDisk is for messages. The kernel gives a disk that comes back another sequence number too.
+func anotherDisk(d mount.Device) string {
+	return fmt.Sprintf("the number %d:%d has another disk there, or the disk has come back as a new one", d.Major, d.Minor)
 }
 
 // noteStagedDevice notes the device of the stage. For a block volume that is the device node at the staging path: what
