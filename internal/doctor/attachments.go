@@ -40,7 +40,8 @@ func (x *examination) attachment(va *storagev1.VolumeAttachment) attachment {
 // about begins a finding about the attachment.
 func (a attachment) about(severity Severity, reason string) about {
 	f := about{severity: severity, reason: reason, object: a.ref, claim: a.claim, group: a.Spec.Attacher,
-		places: map[string]string{"node": a.Spec.NodeName, "driver": a.Spec.Attacher},
+		namespaces: []string{namespaceOf(a.pv)},
+		places:     map[string]string{"node": a.Spec.NodeName, "driver": a.Spec.Attacher},
 		detail: "volume " + ptr.Deref(a.Spec.Source.PersistentVolumeName, "in the attachment itself") + " on node " +
 			a.Spec.NodeName}
 	if a.pv != nil {
@@ -56,7 +57,7 @@ func unusedAttachments(x *examination) {
 		_, held := va.Annotations[volumesv1alpha1.HoldAnnotation]
 		node := of(x.nodes, va.Spec.NodeName)
 		if va.DeletionTimestamp != nil || held || node == nil || a.pv == nil || !x.old(va.CreationTimestamp.Time, unused) ||
-			x.c.Namespace != "" && namespaceOf(a.claim) != x.c.Namespace || x.used(a) || !ready(node) {
+			x.c.Namespace != "" && namespaceOf(a.pv) != x.c.Namespace || x.used(a) || !ready(node) {
 			continue
 		}
 		since, known := facts.UnusedSince(a.pv, x.claims[keyOf(a.claim)])
@@ -204,7 +205,8 @@ func exclusiveTwice(x *examination) {
 			nodes = append(nodes, va.Spec.NodeName)
 		}
 		x.find(about{severity: Danger, reason: catalog.ExclusiveTwice, object: refOf(facts.KindVolume, pv),
-			claim: x.claimOf(pv), since: since, detail: "attached to nodes " + strings.Join(nodes, ", ")})
+			claim: x.claimOf(pv), since: since, namespaces: []string{namespaceOf(pv)},
+			detail: "attached to nodes " + strings.Join(nodes, ", ")})
 	}
 }
 

@@ -217,6 +217,21 @@ func TestOneNamespaceIsExaminedAlone(t *testing.T) {
 	}
 }
 
+// Another claim with the name of its claim does not take a volume out of its namespace.
+func TestAVolumeWhoseClaimWasCreatedAgainConcernsItsNamespace(t *testing.T) {
+	for namespace, want := range map[string][]string{"": {"HWS926", "HWS921"}, "shop": {"HWS926", "HWS921"}, "other": {}} {
+		w := newWorld()
+		claimCreatedAgain(w)
+		w.addAttachment("pv-1", "handle-1", "node-b")
+		if w.Namespace = namespace; namespace == "other" {
+			w.Pods.Items, w.Claims.Items = nil, nil
+		}
+		if r := Examine(w.Cluster, noon); !slices.Equal(codesOf(r), want) {
+			t.Errorf("namespace %q: found %v, want %v: %+v", namespace, codesOf(r), want, r.Findings)
+		}
+	}
+}
+
 func TestPodsOfOtherNamespacesAreNotTakenForMissing(t *testing.T) {
 	w := newWorld()
 	w.Namespace = "other"

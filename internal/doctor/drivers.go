@@ -51,7 +51,7 @@ func (x *examination) usesOf(node string) map[string]*use {
 			uses[driver] = u
 		}
 		u.volumes.Insert(handle)
-		u.namespaces = append(u.namespaces, namespaceOf(x.claimOf(pv)))
+		u.namespaces = append(u.namespaces, namespaceOf(pv))
 		return u
 	}
 	for _, va := range x.attachmentsOn[node] {
@@ -190,7 +190,7 @@ func unhandledAttachments(x *examination) {
 		f.detail = fmt.Sprintf("%d attachments, such as of %s", len(all), f.detail)
 		f.places["attachment"] = all[0].Name
 		for _, a := range all {
-			f.namespaces = append(f.namespaces, namespaceOf(a.claim))
+			f.namespaces = append(f.namespaces, namespaceOf(a.pv))
 		}
 		x.find(f)
 	}
@@ -217,7 +217,8 @@ func contradictedDrivers(x *examination) {
 			continue
 		}
 		x.find(about{severity: Risk, reason: catalog.DriverContradicted, object: refOf(facts.KindVolume, object),
-			claim: x.claimOf(object), detail: detail, group: d.Name + detail, places: map[string]string{"driver": d.Name}})
+			claim: x.claimOf(object), namespaces: []string{namespaceOf(object)}, detail: detail, group: d.Name + detail,
+			places: map[string]string{"driver": d.Name}})
 	}
 }
 

@@ -155,10 +155,11 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// namespaceOf a claim; empty for none.
-func namespaceOf(claim *facts.Ref) string {
-	if claim == nil {
+// namespaceOf is the namespace that a PersistentVolume belongs to, also where another claim has the name of its claim;
+// empty for none.
+func namespaceOf(pv *corev1.PersistentVolume) string {
+	if pv == nil || pv.Spec.ClaimRef == nil {
 		return ""
 	}
-	return claim.Namespace
+	return pv.Spec.ClaimRef.Namespace
 }

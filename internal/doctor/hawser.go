@@ -66,9 +66,10 @@ func forcedDetaches(x *examination) {
 				!x.old(e.DetachedTime.Time, settles) {
 				continue
 			}
+			pv := of(x.volumes, e.PersistentVolumeName)
 			f := about{severity: Risk, reason: volumesv1alpha1.ReasonForcedAway, since: e.DetachedTime.Time,
 				object: facts.Ref{Kind: facts.KindAttachment, Name: e.AttachmentName}, group: state.Name,
-				claim:  x.claimOf(of(x.volumes, e.PersistentVolumeName)),
+				claim: x.claimOf(pv), namespaces: []string{namespaceOf(pv)},
 				places: map[string]string{"node": state.Name, "uid": string(e.AttachmentUID), "volume": e.PersistentVolumeName},
 				states: map[string]catalog.State{},
 				detail: fmt.Sprintf("volume %s on node %s, evidence %s", e.PersistentVolumeName, state.Name, e.Evidence.Type)}

@@ -76,7 +76,7 @@ const dead = "dead"
 // volumesOn are how many volumes are attached to a node, and the namespaces of their claims.
 func (x *examination) volumesOn(node string) (namespaces []string, volumes int) {
 	for _, va := range x.attachmentsOn[node] {
-		namespaces = append(namespaces, namespaceOf(x.attachment(va).claim))
+		namespaces = append(namespaces, namespaceOf(x.attachment(va).pv))
 	}
 	return namespaces, len(x.attachmentsOn[node])
 }
@@ -144,23 +144,25 @@ func (x *examination) take(found explain.Finding, severity Severity, node string
 	state *volumesv1alpha1.NodeVolumeState) {
 	f := Finding{Severity: severity, Finding: found, Count: 1, group: node + found.Object.String() + found.Detail,
 		namespaces: map[string]bool{}}
+	var pv *corev1.PersistentVolume
 	switch found.Object.Kind {
 	case facts.KindVolume:
-		f.Claim, f.group = x.claimOf(of(x.volumes, found.Object.Name)), found.Object.String()
+		pv, f.group = of(x.volumes, found.Object.Name), found.Object.String()
 	case facts.KindAttachment:
 		if va := of(x.byName, found.Object.Name); va != nil {
-			f.Claim = x.attachment(va).claim
+			pv = x.attachment(va).pv
 		}
 	case facts.KindLease:
 		f.group = ""
 	}
+	f.Claim = x.claimOf(pv)
 	if found.Reason == catalog.VolumeUnhealthy &&
 		strings.Contains(found.Detail, string(volumesv1alpha1.HealthDataLoss)) {
 		f.Severity = Danger
 	}
 	switch {
-	case f.Claim != nil:
-		f.namespaces[f.Claim.Namespace] = true
+	case namespaceOf(pv) != "":
+		f.namespaces[namespaceOf(pv)] = true
 	case found.Object.Kind == facts.KindIntent:
 		f.namespaces[found.Object.Namespace] = true
 	case state != nil:

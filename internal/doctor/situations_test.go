@@ -81,6 +81,16 @@ func full(w *world) {
 	va.Status = storagev1.VolumeAttachmentStatus{AttachError: &storagev1.VolumeError{ErrorCode: ptr.To[int32](8)}}
 }
 
+// claimCreatedAgain lets pod web use a claim of the same name and its volume, beside the earlier volume.
+func claimCreatedAgain(w *world) {
+	w.Claims.Items = nil
+	again, pv := w.addVolume("data", "pv-2", "handle-2")
+	again.UID, pv.Spec.ClaimRef.UID = "uid-again", "uid-again"
+	w.addAttachment("pv-2", "handle-2", "node-a")
+	w.volume.Status = corev1.PersistentVolumeStatus{Phase: corev1.VolumeReleased,
+		LastPhaseTransitionTime: ptr.To(ago(time.Hour))}
+}
+
 var situations = []situation{
 	{"an attachment that nothing uses", Notice, "HWS921", func(w *world) { noPod(w); w.unused(time.Hour) },
 		map[string]func(*world){
@@ -101,14 +111,7 @@ var situations = []situation{
 				w.state("node-a").Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "x", InUse: true,
 					AttachmentUID: w.attachment.UID}}
 			}}, "volume pv-1 on node node-a"},
-	{"an attachment whose claim was created again", Notice, "HWS921", func(w *world) {
-		w.Claims.Items = nil
-		again, pv := w.addVolume("data", "pv-2", "handle-2")
-		again.UID, pv.Spec.ClaimRef.UID = "uid-again", "uid-again"
-		w.addAttachment("pv-2", "handle-2", "node-a")
-		w.volume.Status = corev1.PersistentVolumeStatus{Phase: corev1.VolumeReleased,
-			LastPhaseTransitionTime: ptr.To(ago(time.Hour))}
-	}, map[string]func(*world){
+	{"an attachment whose claim was created again", Notice, "HWS921", claimCreatedAgain, map[string]func(*world){
 		"it is the same claim":         func(w *world) { w.Claims.Items[0].UID = "uid-data" },
 		"it was bound by name alone":   func(w *world) { w.volume.Spec.ClaimRef.UID = "" },
 		"the claim names this volume":  func(w *world) { w.Claims.Items[0].Spec.VolumeName = "pv-1" },

@@ -51,7 +51,7 @@ func (x *examination) sharedHandle(name string, volumes []*corev1.PersistentVolu
 			owners++
 		}
 		exclusive = exclusive || volume.Exclusive(pv)
-		namespaces = append(namespaces, namespaceOf(x.claimOf(pv)))
+		namespaces = append(namespaces, namespaceOf(pv))
 	}
 	severity := Notice // as where a volume was released, and gets a new PersistentVolume
 	switch {
@@ -91,7 +91,7 @@ func onNodes(nodes sets.Set[string]) string {
 func failedVolumes(x *examination) {
 	for _, pv := range x.c.Volumes.Items {
 		claim := x.claimOf(pv)
-		f := about{object: refOf(facts.KindVolume, pv), claim: claim}
+		f := about{object: refOf(facts.KindVolume, pv), claim: claim, namespaces: []string{namespaceOf(pv)}}
 		switch {
 		case pv.Status.Phase == corev1.VolumeFailed:
 			f.severity, f.reason, f.detail = Notice, catalog.VolumeFailed, pv.Status.Message
