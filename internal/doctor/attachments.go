@@ -81,7 +81,7 @@ func (x *examination) used(a attachment) bool {
 	runs := func(p *corev1.Pod) bool { return p.Spec.NodeName == node }
 	for _, pv := range append(x.sameVolume[volume.UniqueNameOf(a.pv)], a.pv) {
 		claim := keyOf(x.claimOf(pv))
-		if slices.ContainsFunc(x.podsOf[claim], runs) || slices.ContainsFunc(x.intentsOf[pv.Name], wants) ||
+		if slices.ContainsFunc(x.usersOf(pv), runs) || slices.ContainsFunc(x.intentsOf[pv.Name], wants) ||
 			slices.ContainsFunc(x.intentsOfClaim[claim], wants) {
 			return true
 		}

@@ -135,6 +135,22 @@ func (x *examination) claimOf(pv *corev1.PersistentVolume) *facts.Ref {
 	return ref
 }
 
+// usersOf are the pods that may use a PersistentVolume by its claim. Where another claim has the name, they are those
+// that may be older than it.
+func (x *examination) usersOf(pv *corev1.PersistentVolume) []*corev1.Pod {
+	if pv.Spec.ClaimRef == nil {
+		return nil
+	}
+	key := client.ObjectKey{Namespace: pv.Spec.ClaimRef.Namespace, Name: pv.Spec.ClaimRef.Name}
+	claim := x.claims[key]
+	if claim == nil || facts.Owns(claim, pv) {
+		return x.podsOf[key]
+	}
+	return slices.DeleteFunc(slices.Clone(x.podsOf[key]), func(pod *corev1.Pod) bool {
+		return !facts.MayPrecede(pod, claim)
+	})
+}
+
 func keyOf(ref *facts.Ref) client.ObjectKey {
 	if ref == nil {
 		return client.ObjectKey{}

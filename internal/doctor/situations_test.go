@@ -86,6 +86,7 @@ func claimCreatedAgain(w *world) {
 	w.Claims.Items = nil
 	again, pv := w.addVolume("data", "pv-2", "handle-2")
 	again.UID, pv.Spec.ClaimRef.UID = "uid-again", "uid-again"
+	again.CreationTimestamp, w.pod.CreationTimestamp = ago(time.Hour), ago(50*time.Minute)
 	w.addAttachment("pv-2", "handle-2", "node-a")
 	w.volume.Status = corev1.PersistentVolumeStatus{Phase: corev1.VolumeReleased,
 		LastPhaseTransitionTime: ptr.To(ago(time.Hour))}
@@ -116,6 +117,12 @@ var situations = []situation{
 		"it was bound by name alone":   func(w *world) { w.volume.Spec.ClaimRef.UID = "" },
 		"the claim names this volume":  func(w *world) { w.Claims.Items[0].Spec.VolumeName = "pv-1" },
 		"an intent has the old volume": func(w *world) { w.withHawser(); w.addIntent("i", "node-a", "data", "pv-1") },
+		"the pod is older":             func(w *world) { w.pod.CreationTimestamp = ago(2 * time.Hour) },
+		"the pod may be older":         func(w *world) { w.pod.CreationTimestamp = ago(time.Hour) },
+		"the older pod is kept by its kubelet": func(w *world) {
+			w.pod.CreationTimestamp = ago(2 * time.Hour)
+			w.inUse("node-a")
+		},
 	}, "volume pv-1 on node node-a"},
 	{"a kubelet that does not unmount", Risk, "HWS922",
 		func(w *world) { noPod(w); w.unused(time.Hour); w.inUse("node-a") },

@@ -42,7 +42,7 @@ func (x *examination) sharedHandle(name string, volumes []*corev1.PersistentVolu
 		for _, va := range x.attachmentsOf[pv.Name] {
 			nodes.Insert(va.Spec.NodeName)
 		}
-		for _, pod := range x.podsOf[keyOf(x.claimOf(pv))] {
+		for _, pod := range x.usersOf(pv) {
 			if pod.Spec.NodeName != "" {
 				nodes.Insert(pod.Spec.NodeName)
 			}

@@ -54,10 +54,7 @@ func (g *Gatherer) ofAttachment(ctx context.Context, ref Ref) error {
 		v.CSIDriver = get[storagev1.CSIDriver](ctx, g, KindCSIDriver, "", v.Driver)
 	}
 	if v.Volume.Found && v.Volume.Value.Spec.ClaimRef != nil {
-		var taken bool
-		if v.Claim, taken = g.owner(ctx, v.Volume.Value); !taken {
-			g.facts.Users = g.podsOf(ctx, v.Claim.Ref, client.MatchingFields{"spec.nodeName": v.Node})
-		}
+		g.ownerOnNode(ctx, &v)
 	}
 	if v.Exclusive {
 		g.elsewhere(ctx, &v)
@@ -69,6 +66,17 @@ func (g *Gatherer) ofAttachment(ctx context.Context, ref Ref) error {
 	}
 	g.facts.Volumes = append(g.facts.Volumes, v)
 	return nil
+}
+
+// ownerOnNode reads the claim of a volume, and the pods on its node that may use the volume by that claim.
+func (g *Gatherer) ownerOnNode(ctx context.Context, v *Volume) {
+	claim, other := g.owner(ctx, v.Volume.Value)
+	v.Claim = claim
+	users := g.podsOf(ctx, claim.Ref, client.MatchingFields{"spec.nodeName": v.Node})
+	if other != nil {
+		users.Items = slices.DeleteFunc(users.Items, func(pod corev1.Pod) bool { return !MayPrecede(&pod, other) })
+	}
+	g.facts.Users = users
 }
 
 // drivers reads whether any node has the driver of a volume.

@@ -73,17 +73,22 @@ func Owns(claim *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) bool
 	return uid == "" || uid == claim.UID || claim.Spec.VolumeName == pv.Name
 }
 
-// owner reads the claim of a PersistentVolume that refers to one. It is not found, and taken, if another claim has its
-// name.
+// MayPrecede reports whether a pod may be older than a claim, and so may use the one that had its name before: a claim
+// can go while pods use it, if its finalizer is removed. Times of creation have whole seconds.
+func MayPrecede(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) bool {
+	return !pod.CreationTimestamp.After(claim.CreationTimestamp.Time)
+}
+
+// owner reads the claim of a PersistentVolume that refers to one. It is not found if another claim has its name.
 func (g *Gatherer) owner(ctx context.Context, pv *corev1.PersistentVolume,
-) (claim Object[*corev1.PersistentVolumeClaim], taken bool) {
+) (claim Object[*corev1.PersistentVolumeClaim], other *corev1.PersistentVolumeClaim) {
 	ref := pv.Spec.ClaimRef
 	claim = get[corev1.PersistentVolumeClaim](ctx, g, KindClaim, ref.Namespace, ref.Name)
 	if !claim.Found || Owns(claim.Value, pv) {
-		return claim, false
+		return claim, nil
 	}
 	gone := apierrors.NewNotFound(corev1.Resource("persistentvolumeclaims"), ref.Name)
-	return Object[*corev1.PersistentVolumeClaim]{Ref: claim.Ref, Err: gone}, true
+	return Object[*corev1.PersistentVolumeClaim]{Ref: claim.Ref, Err: gone}, claim.Value
 }
 
 // PersistentName is the name of a volume's PersistentVolume; empty if the node state does not have it.
