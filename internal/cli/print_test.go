@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/hawser-io/hawser/internal/doctor"
 	"github.com/hawser-io/hawser/internal/explain"
@@ -30,15 +31,21 @@ func obeyed(text string) bool {
 	})
 }
 
-func TestATerminalDoesNotObeyTheNameOfAClaim(t *testing.T) {
-	config, c := apiserver.Borrow(t)
+// claimant adds a pod whose claim has the hostile name.
+func claimant(t *testing.T, c client.Client, namespace string) {
+	t.Helper()
 	source := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: hostile}}
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}, Spec: corev1.PodSpec{
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"}, Spec: corev1.PodSpec{
 		Containers: []corev1.Container{{Name: "web", Image: "web"}},
 		Volumes:    []corev1.Volume{{Name: "data", VolumeSource: source}}}}
 	if err := c.Create(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func TestATerminalDoesNotObeyTheNameOfAClaim(t *testing.T) {
+	config, c := apiserver.Borrow(t)
+	claimant(t, c, "default")
 	for _, command := range []string{"why pod web -n default", "why pod web -n default -o wide",
 		"tree pod web -n default", "history pod web -n default"} {
 		stdout, stderr, _ := run(t, config, strings.Fields(command)...)
@@ -77,6 +84,13 @@ func TestATerminalDoesNotObeyWhatDoctorFound(t *testing.T) {
 	}
 	if got := doctorText(report, report.Findings, true, false); strings.Count(got, "\x1b") != 2 {
 		t.Errorf("with colours: %q, want those of the severity alone", got)
+	}
+}
+
+func TestTheProgressIsOneLine(t *testing.T) {
+	claim := facts.Ref{Kind: facts.KindClaim, Namespace: "shop", Name: hostile}
+	if got := progressLine(claim.String()); obeyed(strings.TrimPrefix(got, "\r\033[K")) || strings.Contains(got, "\n") {
+		t.Errorf("%q, want one line without control characters of the name", got)
 	}
 }
 

@@ -168,8 +168,11 @@ func (o *options) progress() func(string) {
 	if !isTerminal(o.ErrOut) {
 		return nil
 	}
-	return func(what string) { _, _ = fmt.Fprintf(o.ErrOut, "\r\033[Kreading %s", visible(what)) }
+	return func(what string) { _, _ = fmt.Fprint(o.ErrOut, progressLine(what)) }
 }
+
+// progressLine replaces the line that shows what is read. It is one line whatever names are in it.
+func progressLine(what string) string { return "\r\033[Kreading " + cell(what) }
 
 // progressDone clears the line of the progress.
 func (o *options) progressDone() {

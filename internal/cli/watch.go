@@ -65,7 +65,7 @@ func (o *options) follow(cmd *cobra.Command, run reporting, args []string) error
 	f.g.Progress = nil
 	base := f.g.Reader.(*server.Reader)
 	f.live = live.New(ctx, base, base, func(what string, err error) {
-		_, _ = fmt.Fprintf(o.ErrOut, "kubectl hawser: changes of %s do not show: %s\n", what, visible(err.Error()))
+		_, _ = fmt.Fprintf(o.ErrOut, "kubectl hawser: changes of %s do not show: %s\n", cell(what), visible(err.Error()))
 	})
 	f.g.Reader = f.live
 	if err := f.report(ctx); err != nil {

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -272,6 +274,23 @@ func TestWhatMayNotBeWatchedIsNamed(t *testing.T) {
 	stop()
 	if want := "do not show"; !strings.Contains(errOut.String(), want) {
 		t.Errorf("stderr is %q, want what may not be watched", errOut.String())
+	}
+}
+
+func TestATerminalDoesNotObeyTheNameOfWhatMayNotBeWatched(t *testing.T) {
+	config, c := apiserver.Borrow(t)
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
+	if err := c.Create(t.Context(), namespace); err != nil {
+		t.Fatal(err)
+	}
+	claimant(t, c, "shop")
+	grant(t, c, "dev", []string{""}, []string{"pods"}, []string{"get", "list", "watch"})
+	p := newProxy(t, as(config, "dev"))
+	out, errOut, stop := watching(t, p, "why", "pod", "web", "-n", "shop")
+	out.wait(t, 0, "Pod shop/web")
+	stop()
+	if got := errOut.String(); obeyed(got) || !strings.Contains(got, "metadata.name=x;reboot") {
+		t.Errorf("stderr is %q, want the name of the claim without control characters", got)
 	}
 }
 
