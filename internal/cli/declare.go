@@ -123,19 +123,12 @@ func (d *declare) run(ctx context.Context, g *facts.Gatherer, args []string) err
 	}
 	return d.write(ctx, g, n.State.Value, uids, func(now *volumesv1alpha1.NodeVolumeState) error {
 		again, err := findAttachments(f, now, uids)
-		if err == nil && (!sameUse(n.State.Value, now, uids, silent) || d.allStuck && !allStuck(f, now, uids)) {
+		if err == nil && !sameUse(n.State.Value, now, uids, silent) {
 			err = fmt.Errorf("it is not as it was shown any more, so look at it again; now it is:\n  %s",
 				strings.Join(again, "\n  "))
 		}
 		return err
 	})
-}
-
-// allStuck reports whether the release of each attachment still fails although nothing is known to use the volume. The
-// message of an error, which sameUse leaves out, may name a use by now.
-func allStuck(f *facts.Facts, now *volumesv1alpha1.NodeVolumeState, uids []string) bool {
-	stuck, _ := explain.Undeclared(now, explain.Stuck(f))
-	return !slices.ContainsFunc(uids, func(uid string) bool { return !slices.Contains(stuck, uid) })
 }
 
 // sameUse reports whether two versions of a node state show the same use of attachments by the same boot of the same
@@ -153,10 +146,12 @@ func sameUse(shown, now *volumesv1alpha1.NodeVolumeState, uids []string, silent 
 type use struct {
 	Entries []volumesv1alpha1.NodeAttachment
 	Lines   []volumesv1alpha1.NodeVolume
+	// Busy are for the lines whether the message of the error names a use.
+	Busy []bool
 }
 
-// usesOf has no part that changes by itself: how full a volume is, and each try of a release that fails. It is not all
-// if a line has more publications than are listed.
+// usesOf has no part that changes by itself: how full a volume is, and each try of a release that fails, but for whether
+// its message names a use. It is not all if a line has more publications than are listed.
 func usesOf(state *volumesv1alpha1.NodeVolumeState, uids []string) (u use, all bool) {
 	all = true
 	for i := range state.Spec.Attachments {
@@ -171,6 +166,7 @@ func usesOf(state *volumesv1alpha1.NodeVolumeState, uids []string) (u use, all b
 		}
 		all = all && l.Unlisted() == 0
 		l.Capacity, l.Used, l.Available, l.Inodes, l.InodesUsed, l.Health = nil, nil, nil, nil, nil, nil
+		u.Busy = append(u.Busy, l.Error != nil && explain.NamesUse(l.Error))
 		if l.Error != nil {
 			l.Error = &volumesv1alpha1.OperationError{Operation: l.Error.Operation, Code: l.Error.Code}
 		}

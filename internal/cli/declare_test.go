@@ -144,23 +144,37 @@ func TestAUseThatBeginsBeforeTheAnswerIsNotDeclared(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	const busy = "umount: /data: target is busy"
 	for _, tt := range []struct {
-		then string
-		exit int
-		want bool
-	}{{"umount: /data: target is busy", Failed, false}, {"stuck faster", Fine, true}} {
-		fails("stuck fast")
+		which, shown, then string
+		exit               int
+		want               bool
+	}{
+		{"--all-stuck", "stuck fast", busy, Failed, false},
+		{"--all-stuck", "stuck fast", "stuck faster", Fine, true},
+		{"s-1", "stuck fast", busy, Failed, false},
+		{"s-1", "stuck fast", "stuck faster", Fine, true},
+		{"s-1", busy, busy + " (2)", Fine, true},
+	} {
+		if err := c.Get(t.Context(), client.ObjectKey{Name: "node-b"}, state); err != nil {
+			t.Fatal(err)
+		}
+		state.Annotations = nil
+		if err := c.Update(t.Context(), state); err != nil {
+			t.Fatal(err)
+		}
+		fails(tt.shown)
 		stderr, exit := answerFrom(t, config, input(func(p []byte) (int, error) {
 			fails(tt.then)
 			return copy(p, "node-b\n"), nil
-		}), "node-b", "--all-stuck", "--reason", "driver gone")
+		}), "node-b", tt.which, "--reason", "driver gone")
 		if err := c.Get(t.Context(), client.ObjectKey{Name: "node-b"}, state); err != nil {
 			t.Fatal(err)
 		}
 		_, declared := state.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+"s-1"]
 		if exit != tt.exit || declared != tt.want || strings.Contains(stderr, "look at it again") == tt.want {
-			t.Errorf("the release fails by then with %q: exit code %d, declared %t, stderr %q; want %d and %t", tt.then, exit,
-				declared, stderr, tt.exit, tt.want)
+			t.Errorf("%s, and the release fails by then with %q: exit code %d, declared %t, stderr %q; want %d and %t",
+				tt.which, tt.then, exit, declared, stderr, tt.exit, tt.want)
 		}
 	}
 }

@@ -254,9 +254,14 @@ func releaseFails(l *volumesv1alpha1.NodeVolume) bool {
 var ofUse = []string{volumesv1alpha1.ReasonUsedByPods, volumesv1alpha1.ReasonDeviceHeld,
 	volumesv1alpha1.ReasonSharedByKubelet}
 
+// NamesUse reports whether an error names a use of the volume.
+func NamesUse(e *volumesv1alpha1.OperationError) bool {
+	return slices.Contains(ofUse, e.Code) || busy.MatchString(e.Message)
+}
+
 // used reports whether a release fails because something uses the volume, or an intent that was read still wants it.
 func used(f *facts.Facts, l *volumesv1alpha1.NodeVolume) bool {
-	return slices.Contains(ofUse, l.Error.Code) || busy.MatchString(l.Error.Message) || l.Unlisted() > 0 ||
+	return NamesUse(l.Error) || l.Unlisted() > 0 ||
 		slices.ContainsFunc(l.Publications, func(p volumesv1alpha1.Publication) bool {
 			return slices.ContainsFunc(f.NodeIntents.Items, func(i volumesv1alpha1.VolumeAttachmentIntent) bool {
 				return i.UID == p.Intent.UID && i.DeletionTimestamp == nil
