@@ -98,7 +98,7 @@ func restores(x *examination) {
 		node := of(x.nodes, state.Name)
 		lease := x.lease(volumesv1alpha1.AgentLeasePrefix + state.Name)
 		excuse := state.Annotations[volumesv1alpha1.ExcusedFromRestoreAnnotation]
-		if node == nil || handshake.OutOfService(node) != nil || excuse != "" && ids[excuse] ||
+		if node == nil || excuse != "" && ids[excuse] ||
 			state.Status.Protocol.Reports == 0 || lease != nil && explain.Overdue(lease, x.now) <= 0 {
 			continue
 		}

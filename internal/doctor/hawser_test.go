@@ -167,10 +167,6 @@ var hawserSituations = []situation{
 		"it is excused": func(w *world) {
 			w.state("node-b").Annotations = map[string]string{volumesv1alpha1.ExcusedFromRestoreAnnotation: "restore-1"}
 		},
-		"the machine is off": func(w *world) {
-			taint(w, "node-b")
-			notReady(w, "node-b", corev1.ConditionUnknown, time.Hour)
-		},
 		"the Node is gone":       func(w *world) { w.Nodes.Items = w.Nodes.Items[:1] },
 		"all are confirmed":      func(w *world) { w.state("node-a").Spec.Protocol.ConfirmedSession = 9 },
 		"there was no restore":   func(w *world) { w.lease("hawser-agent-node-a").Annotations = nil },

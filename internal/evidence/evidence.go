@@ -31,6 +31,8 @@ type Ground struct {
 	Renewal string
 	// Silence is for how long the agent has been silent.
 	Silence time.Duration
+	// MayBePast: all of this may be of before a restore of the API server.
+	MayBePast bool
 	// Manager is the spec of the VolumeManager; nil where it is not known.
 	Manager *volumesv1alpha1.VolumeManagerSpec
 }
@@ -58,6 +60,7 @@ func (g Ground) Assertions() []Assertion {
 		if a.Void == "" && g.Silence < decision.GoneAfter {
 			a.Void = fmt.Sprintf("its agent has not been silent for %s yet", decision.GoneAfter)
 		}
+		a.Void = cmp.Or(a.Void, g.past())
 		return []Assertion{a}
 	}
 	var all []Assertion
@@ -65,7 +68,7 @@ func (g Ground) Assertions() []Assertion {
 		a := Assertion{Type: volumesv1alpha1.EvidenceOutOfServiceTaint, Since: taint.TimeAdded,
 			Text: "the Node carries the taint " + corev1.TaintNodeOutOfService}
 		a.Void = cmp.Or(void(handshake.TaintAssertion(g.State.Status.Node.OutOfService, taint,
-			handshake.LastHeard(g.State, g.Renewal))), g.unreported())
+			handshake.LastHeard(g.State, g.Renewal))), g.unreported(), g.past())
 		all = append(all, a)
 	}
 	for i := range g.State.Status.Node.Fences {
@@ -73,7 +76,7 @@ func (g Ground) Assertions() []Assertion {
 		a := Assertion{Type: volumesv1alpha1.EvidenceFenced, Fence: &r.FenceReference, Since: &r.Observed,
 			Text: fmt.Sprintf("%s proves %s", FenceName(r.FenceReference), r.Proves)}
 		if a.Void = void(handshake.FenceAssertion(*r, handshake.LastHeard(g.State, g.Renewal))); a.Void == "" {
-			a.Void = g.Unrecognized()
+			a.Void = cmp.Or(g.Unrecognized(), g.past())
 		}
 		all = append(all, a)
 	}
@@ -134,6 +137,14 @@ func (g Ground) unreported() string {
 		return "the machine has booted since its agent reported, and its kubelet may have mounted volumes"
 	}
 	return ""
+}
+
+// past is why nothing that is asserted of the node counts after a restore; empty if it does.
+func (g Ground) past() string {
+	if !g.MayBePast {
+		return ""
+	}
+	return "the API server was restored from a backup, and the node is not excused from that"
 }
 
 // Given is the first assertion that is evidence; nil where there is none.

@@ -63,6 +63,8 @@ func gone(silence time.Duration, renewal string) func(*Ground) {
 
 func unseen(g *Ground) { g.State.Status.Node.Absence = nil }
 
+func mayBePast(g *Ground) { g.MayBePast = true }
+
 func managedBy(spec volumesv1alpha1.VolumeManagerSpec) func(*Ground) {
 	return func(g *Ground) { g.Manager = &spec }
 }
@@ -119,6 +121,12 @@ func TestTheConditionNamesTheEvidenceOrWhatIsMissing(t *testing.T) {
 				"restart its kubelet", "declare them released"}},
 		"the Node is gone, and its agent was heard since": {dead(gone(time.Hour, "0")), nil, metav1.ConditionFalse,
 			volumesv1alpha1.ReasonEvidenceMissing, []string{"the machine may run on", "restart its kubelet"}},
+		"a taint that may be of before a restore": {dead(tainted("1"), mayBePast), nil, metav1.ConditionFalse,
+			volumesv1alpha1.ReasonEvidenceMissing, []string{"carries the taint", "restored from a backup"}},
+		"a fence that may be of before a restore": {dead(fenced("1"), mayBePast), []string{"bmc"}, metav1.ConditionFalse,
+			volumesv1alpha1.ReasonEvidenceMissing, []string{"hosts/h", "restored from a backup"}},
+		"an absence that may be of before a restore": {dead(gone(time.Hour, "1"), mayBePast), nil, metav1.ConditionFalse,
+			volumesv1alpha1.ReasonEvidenceMissing, []string{"does not exist", "restored from a backup"}},
 		"another machine uses the volume": {dead(tainted("1"), usedByAnotherMachine), nil, metav1.ConditionFalse,
 			volumesv1alpha1.ReasonAnotherMachine, []string{"uses v", "declaration"}},
 	} {

@@ -169,6 +169,7 @@ func TestEachWayOfReadingAndWritingIsNeeded(t *testing.T) {
 		{effectListensAgain, restoreWorld, I2},
 		{effectHeardLive, restoreWorld, I2},
 		{effectExcuseOfThis, restoreExcusedWorld, I3},
+		{effectEvidenceOfNow, restoreAssertWorld, I9},
 		{effectDeclared, machineWorld, I5},
 		{effectOrderLease, assertWorld, I9},
 		{effectSessionWrites, assertWorld, I9},

@@ -66,6 +66,9 @@ func (st *stepper) assertActs(n int) {
 // came between would have to begin with a write of the state.
 func (st *stepper) relyOn(i, n int, uid uint8) {
 	h := &st.from.node[n]
+	if st.mayBePast(n) && st.without != effectEvidenceOfNow {
+		return
+	}
 	if st.rules.MayRelyOn(h.view(), Lapsed) == GuardNone {
 		st.forceAway(i, n, uid, actWriteLapsed)
 	}

@@ -22,6 +22,7 @@ type saved struct {
 	leased           bool
 	intent           intentPhase
 	excuse           excuse
+	said             assertState
 }
 
 // excuse from a restore, which names the restore that it was written for.
@@ -87,15 +88,22 @@ func (st *stepper) excuse(n int) {
 	st.fault(act{kind: actExcuse, node: uint8(n)}, s)
 }
 
-// excused from the restore: an excuse that the backup contains does not count.
+// excused from the restore: an excuse that the backup contains does not count, and a taint may be of the backup.
 func (st *stepper) excused(n int) bool {
-	e := st.from.node[n].excuse
-	return e == excuseOfThisRestore || e == excuseOfAnEarlierRestore && st.without == effectExcuseOfThis
+	h := &st.from.node[n]
+	return h.excuse == excuseOfThisRestore || st.without == effectExcuseOfThis &&
+		(h.excuse == excuseOfAnEarlierRestore || h.assertion() == Assertion{Recorded: true})
+}
+
+// mayBePast: what the API shows of the node may be of the backup. That no agent may have reported the restore yet is
+// not modelled.
+func (st *stepper) mayBePast(n int) bool {
+	return st.from.node[n].unheard && !st.excused(n)
 }
 
 // takeBackup, but not of an attachment that is being deleted: the external-attacher goes on with it as soon as it
-// sees it again, whatever uses the volume by then. With two nodes only while no attachment is half way, no lock is
-// being moved, and nothing of the volume is on the second node.
+// sees it again, whatever uses the volume by then. Nor of one that is being forced away. With two nodes only while no
+// attachment is half way, no lock is being moved, and nothing of the volume is on the second node.
 func (st *stepper) takeBackup() {
 	if st.from.restored.done || st.from.restored.backup.taken {
 		return
@@ -109,7 +117,15 @@ func (st *stepper) takeBackup() {
 		if st.agentless && h.leased {
 			return
 		}
-		if h.va.terminating() || st.nodes > 1 && (h.va.phase == vaNew || h.va.phase == vaPublished || s.lock.from != 0) {
+		if h.va.terminating() || h.entry.forced {
+			return
+		}
+		// Where there are taints too, of a node that has the volume, is out of reach and has a taint that counts.
+		counts := h.said.silent && h.assertion() == Assertion{Recorded: true}
+		if st.asserts && st.nodes == 1 && (!counts || h.entry.state != entryAttached) {
+			return
+		}
+		if st.nodes > 1 && (h.va.phase == vaNew || h.va.phase == vaPublished || s.lock.from != 0) {
 			return
 		}
 		if n > 0 && (h.va.phase != vaNone || h.entry.state != noEntry || h.use.inUse) {
@@ -117,7 +133,7 @@ func (st *stepper) takeBackup() {
 		}
 		b.node[n] = saved{
 			va: h.va, exists: h.exists, reported: h.reported, unconfirmed: h.unconfirmed, entry: h.entry, use: h.use,
-			booted: h.booted, declared: h.declared, leased: h.leased, intent: h.intent.phase,
+			booted: h.booted, declared: h.declared, leased: h.leased, intent: h.intent.phase, said: h.said,
 		}
 	}
 	if st.excuses {
@@ -138,7 +154,7 @@ func (st *stepper) restoreBackup() {
 		h, was := &s.node[n], b.node[n]
 		h.va, h.exists, h.reported, h.unconfirmed = was.va, was.exists, was.reported, was.unconfirmed
 		h.entry, h.use, h.booted, h.declared = was.entry, was.use, was.booted, was.declared
-		h.late, h.leased, h.excuse = lateWrite{}, was.leased, was.excuse
+		h.late, h.leased, h.excuse, h.said = lateWrite{}, was.leased, was.excuse, was.said
 		h.intent.lost = h.intent.lost || was.intent == intentAbsent && h.intent.phase != intentAbsent
 		h.intent.phase, h.intent.acknowledged = was.intent, false
 		h.behind = st.lags
@@ -205,6 +221,9 @@ func (st *stepper) beginSession(n int) {
 		h.said.contradicted = h.said.contradicted || st.without != effectSessionVoids
 		h.said.void = h.said.taint
 	}
+	if b := &s.restored.backup.node[n]; b.said.recorded { // void it is also after a restore
+		b.said.void = b.said.taint
+	}
 	h.unconfirmed = st.restore && (st.without != effectNewNumber || h.unconfirmed)
 	h.use = h.restated(st.without)
 	// What only the API says is in use was not taken by this agent: it counts, but it may not be gone on with.
@@ -265,5 +284,9 @@ var (
 	restoreExcusedWorld = world{
 		name: "two nodes, exclusive volume, a restore that does not wait for one", nodes: 2, leaders: 1, cuts: true,
 		exclusive: true, restore: true, excuses: true,
+	}
+	restoreAssertWorld = world{
+		name: "one node, taints and silences, the API is restored", nodes: 1, leaders: 1, cuts: true, restore: true,
+		asserts: true,
 	}
 )

@@ -122,6 +122,7 @@ const (
 	effectSessionVoids  effect = "a session contradicts what is asserted"
 	effectRecordKept    effect = "the record of a taint outlives the manager"
 	effectExcuseOfThis  effect = "an excuse names the restore"
+	effectEvidenceOfNow effect = "nothing of before a restore is evidence"
 	effectCutLive       effect = "that access is cut is read"
 	effectCutMachine    effect = "access is cut of the machine that uses the volume"
 	effectCutOrder      effect = "state read before the fence"

@@ -82,7 +82,7 @@ var (
 		collectForceWorld,
 		declareLostWorld, declareIntentWorld, declareKubeletWorld, declareExclusiveWorld, deadExclusiveWorld,
 		cutWorld, cutMachineWorld, cutExclusiveWorld, cutKubeletWorld,
-		assertWorld, assertExclusiveWorld, agentlessWorld, agentlessRestoreWorld,
+		assertWorld, assertExclusiveWorld, restoreAssertWorld, agentlessWorld, agentlessRestoreWorld,
 	}
 )
 

@@ -33,13 +33,20 @@ func TestARestoredAPIMovesNothingThatIsInUse(t *testing.T) {
 	})
 	unpublishes := []do{{actDecideDelete, onA, present}, {actDelete, onA, present}, {kind: actUnpublish, node: onA}}
 	// The volume has moved to B since.
-	movedSince := join(locks, attaches(onA), []do{{kind: actBackup}, {actWriteDetaching, onA, present}},
-		isUnpublished(onA), []do{{actForget, onA, present}},
+	moves := join([]do{{actWriteDetaching, onA, present}}, isUnpublished(onA), []do{{actForget, onA, present}},
 		movesLockFrom(onA), attaches(onB), isUsed(onB), []do{{kind: actRestore}})
+	movedSince := join(locks, attaches(onA), []do{{kind: actBackup}}, moves)
+	// The same, where B was cut off and tainted when the backup was taken.
+	isTainted := []do{{kind: actCutOff, node: onB}, {kind: actTaint, node: onB}, {kind: actRecordTaint, node: onB}}
+	isBack := []do{{kind: actBeginSession, node: onB}, {kind: actConfirm, node: onB}, {kind: actUntaint, node: onB},
+		{kind: actRecordTaint, node: onB}}
+	movedToTainted := join(isTainted, locks, attaches(onA), []do{{kind: actBackup}}, isBack, moves)
 	bothBegin := []do{{kind: actBeginSession, node: onA}, {kind: actBeginSession, node: onB}}
 	bothHeard := []do{{kind: actHear, node: onA}, {kind: actHear, node: onB}}
 	twoLeaders := restoreExclusiveWorld
 	twoLeaders.leaders = 2
+	withTaints := twoLeaders
+	withTaints.asserts = true
 	for _, test := range []struct {
 		name   string
 		world  world
@@ -72,6 +79,12 @@ func TestARestoredAPIMovesNothingThatIsInUse(t *testing.T) {
 		{
 			name: "nobody is confirmed before everybody was heard", world: twoLeaders, guard: GuardHeard,
 			before: join(movedSince, bothBegin[:1], bothHeard[:1]), refused: []do{{kind: actConfirm, node: onA}},
+			then: isUsed(onA), want: I3,
+		},
+		{
+			name: "nobody is confirmed because of a taint that the backup contains", world: withTaints,
+			effect: effectExcuseOfThis,
+			before: join(movedToTainted, bothBegin[:1], bothHeard[:1]), refused: []do{{kind: actConfirm, node: onA}},
 			then: isUsed(onA), want: I3,
 		},
 		{

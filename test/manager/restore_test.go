@@ -27,7 +27,7 @@ func TestRestores(t *testing.T) {
 		scenario func(*testing.T, *world)
 	}{
 		{"nothing is detached from a node before its agent reports", nothingIsDetachedBeforeTheAgentReports},
-		{"a session waits for unreachable agents until an administrator declares them gone",
+		{"a session waits for unreachable agents until an administrator excuses their nodes",
 			aSessionWaitsForUnreachableAgents},
 		{"a volume in use on another node is detached before a session is confirmed",
 			aVolumeInUseOnAnotherNodeIsDetachedFirst},
@@ -95,7 +95,6 @@ func aSessionWaitsForUnreachableAgents(t *testing.T, w *world) {
 	}
 	for silent, leaves := range map[string]func(*corev1.Node){
 		"excused": func(n *corev1.Node) { excuse(n.Name, "this-restore") },
-		"off":     func(n *corev1.Node) { w.change(t, n, func() { n.Spec.Taints = append(n.Spec.Taints, outOfService) }) },
 		"deleted": func(n *corev1.Node) { w.delete(t, n) },
 	} {
 		w.bareNode(t, silent)
@@ -108,7 +107,9 @@ func aSessionWaitsForUnreachableAgents(t *testing.T, w *world) {
 			metav1.SetMetaDataAnnotation(&lease.ObjectMeta, volumesv1alpha1.LeaseRestoredAnnotation, "true")
 			metav1.SetMetaDataAnnotation(&lease.ObjectMeta, volumesv1alpha1.LeaseRestoreIDAnnotation, "this-restore")
 		})
-		excuse(silent, "an-earlier-restore") // a backup may contain it
+		excuse(silent, "an-earlier-restore") // a backup may contain it, and the taint
+		off := until(t, w, nodeNamed(silent), "it is there", exists)
+		w.change(t, off, func() { off.Spec.Taints = append(off.Spec.Taints, outOfService) })
 		before := w.state(t, "speaks").Spec.Protocol.ConfirmedSession
 		w.session(t, "speaks", before+5)
 		if note := w.awaitEvent(t, "speaks", node.EventWaitingForAgents); !strings.Contains(note, "restored from a backup") ||

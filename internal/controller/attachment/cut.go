@@ -35,12 +35,12 @@ func (c *Controller) gatherCut(
 		return client.IgnoreNotFound(err)
 	}
 	cutting := c.cutting(ctx, f, n.State, n.Entry, node, nvs)
-	switch silence := c.Tracker.Silence(n.Name); {
+	switch due := c.countsIn(n.Name, nvs); {
 	case len(cutting) == 0:
-	case silence >= 0:
+	case due == 0:
 		n.Evidence, n.EvidenceDue = cutEvidence(f, n.Name, cutting[0]), 0
-	default: // the mark of a silent agent wakes no volume for this evidence, and may be of another manager
-		n.EvidenceDue = sooner(n.EvidenceDue, -silence)
+	default: // the mark of a silent agent wakes no volume for this evidence
+		n.EvidenceDue = sooner(n.EvidenceDue, due)
 	}
 	return nil
 }
@@ -59,8 +59,8 @@ func (c *Controller) confirmCut(
 	if len(cutting) == 0 {
 		return nil, nil
 	}
-	if silence := c.Tracker.Silence(n.Name); silence < 0 {
-		n.EvidenceDue = sooner(n.EvidenceDue, -silence)
+	if due := c.countsIn(n.Name, nvs); due > 0 {
+		n.EvidenceDue = sooner(n.EvidenceDue, due)
 		return nil, nil
 	}
 	live := &corev1.Node{}

@@ -35,8 +35,7 @@ import (
 // the API server was away has had the time to do so.
 const goneWatched = liveness.DefaultDuration
 
-// fenceAgain is when a recorded fence is read again that did not hold, or could not be read. After a restore an absent
-// Node is read again then: what is recorded of it may be of the past.
+// fenceAgain is when a fence is read again that did not hold or could not be read, and all that may be of the past.
 const fenceAgain = 30 * time.Second
 
 // Fences are what proves that machines are off or gone, or that their access is cut.
@@ -109,7 +108,7 @@ func (c *Controller) readOutage(
 	case err != nil:
 		return nil, fmt.Errorf("reading node %s: %w", name, err)
 	}
-	if err := c.readLease(ctx, name); err != nil {
+	if _, err := c.leased(ctx, name); err != nil {
 		return nil, err
 	}
 	s := c.spellOf(name, node)
@@ -128,13 +127,7 @@ func (c *Controller) spellOf(name string, node *corev1.Node) outage.Spell {
 	return outage.Spell{}
 }
 
-// readLease reads the agent's Lease: an agent is not silent because a watch lags.
-func (c *Controller) readLease(ctx context.Context, node string) error {
-	_, err := c.leased(ctx, node)
-	return err
-}
-
-// leased reports whether the node's agent has a Lease, read live.
+// leased reports whether the node's agent has a Lease, read live: an agent is not silent because a watch lags.
 func (c *Controller) leased(ctx context.Context, node string) (bool, error) {
 	lease := &coordinationv1.Lease{}
 	key := client.ObjectKey{Namespace: install.Namespace(), Name: volumesv1alpha1.AgentLeasePrefix + node}
@@ -158,18 +151,16 @@ func (c *Controller) forgetOutage(n *decision.Node) {
 
 // evidenceOf that there is now, given the Node, nil where there is none, and the node's state; or how long there will
 // be none yet. None of it counts while the agent is heard, and none is about another machine that had the Node's name
-// before.
+// before, or of before a restore.
 func (c *Controller) evidenceOf(
 	n *decision.Node, node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState, fence *volumesv1alpha1.FenceReference,
 ) (*volumesv1alpha1.DetachEvidence, time.Duration) {
 	silence := c.Tracker.Silence(n.Name)
 	watched := c.unready.Total(n.Name, c.spellOf(n.Name, node), c.Clock.Now())
-	lapsed := handshake.Node{Silent: silence >= 0, Use: n.State.Use}
+	lapsed, due := handshake.Node{Silent: silence >= 0, Use: n.State.Use}, c.countsIn(n.Name, nvs)
 	switch {
-	case node == nil && c.Tracker.Restored():
-		return nil, fenceAgain
 	case node == nil && c.absenceCounts(n, nvs, lapsed):
-		if wait := max(decision.GoneAfter-silence, goneWatched-watched); wait > 0 {
+		if wait := max(decision.GoneAfter-silence, goneWatched-watched, due); wait > 0 {
 			return nil, wait
 		}
 		return &volumesv1alpha1.DetachEvidence{
@@ -180,8 +171,8 @@ func (c *Controller) evidenceOf(
 		}, 0
 	case node != nil:
 		if e := c.assertedOf(n, node, nvs, fence); e != nil {
-			if silence < 0 { // the mark is of another manager, or of the past if the API server was restored
-				return nil, -silence
+			if due > 0 {
+				return nil, due
 			}
 			return e, 0
 		}
@@ -190,7 +181,7 @@ func (c *Controller) evidenceOf(
 	if !allowed || node != nil && liveness.Ready(node) {
 		return nil, 0
 	}
-	wait := max(after-watched, -silence)
+	wait := max(after-watched, due)
 	if wait > 0 || c.Protocol.MayRelyOn(lapsed, handshake.Lapsed) != handshake.GuardNone {
 		return nil, wait
 	}
@@ -201,6 +192,16 @@ func (c *Controller) evidenceOf(
 				"after which the intents' policy forces the detach", n.Name, outageOf(node), after,
 		),
 	}, 0
+}
+
+// countsIn is after how long what is asserted of the node may count: not while this manager may hear the agent, whose
+// silence another one may have marked, and not while all that the API shows of the node may be of before a restore.
+func (c *Controller) countsIn(node string, nvs *volumesv1alpha1.NodeVolumeState) time.Duration {
+	due := max(-c.Tracker.Silence(node), 0)
+	if due == 0 && c.Tracker.MayBePast(nvs) {
+		return fenceAgain
+	}
+	return due
 }
 
 func outageOf(node *corev1.Node) string {

@@ -88,9 +88,9 @@ func (t *Tracker) isCurrent(nvs *volumesv1alpha1.NodeVolumeState) bool {
 
 // Unheard are those of the nodes whose agents were not heard yet and may still be, or whose states are older than
 // what was heard of, and how long to wait for them at most. Where an agent has reported a restore no agent is waited
-// for in vain: then only those are left out that excused names, given the last renewal of their Leases.
+// for in vain: then only those are left out that excused names.
 func (t *Tracker) Unheard(
-	states []volumesv1alpha1.NodeVolumeState, excused func(node, renewal string) bool,
+	states []volumesv1alpha1.NodeVolumeState, excused func(node string) bool,
 ) ([]string, time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -115,7 +115,7 @@ func (t *Tracker) Unheard(
 				t.ears.behind[node] = t.clock.Now()
 			}
 			wait = max(wait, -t.silence(node))
-		case left > 0 || restored && !excused(node, t.lastRenewal(node)):
+		case left > 0 || restored && !excused(node):
 			unheard = append(unheard, node)
 		}
 	}
@@ -137,7 +137,24 @@ func (t *Tracker) Behind(unheard []string) []string {
 func (t *Tracker) Restored() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.ears.restored()
+	return t.restored()
+}
+
+// restored: those that reported a restore to the last watch have had no time yet to do so again.
+func (t *Tracker) restored() bool {
+	again := t.ears.voices == nil || t.clock.Since(t.ears.since) < DefaultDuration
+	return t.ears.restored() || t.wasRestored && again
+}
+
+// MayBePast reports whether what the API shows of the node of nvs may be of before a restore: an agent reports one, and
+// no administrator has excused the node from that. nvs may be nil.
+func (t *Tracker) MayBePast(nvs *volumesv1alpha1.NodeVolumeState) bool {
+	return t.Restored() && (nvs == nil || !slices.Contains(t.Restores(), Excuse(nvs)))
+}
+
+// Excuse is the ID of the restore that an administrator has excused the node of nvs from; empty for none.
+func Excuse(nvs *volumesv1alpha1.NodeVolumeState) types.UID {
+	return types.UID(nvs.Annotations[volumesv1alpha1.ExcusedFromRestoreAnnotation])
 }
 
 // Restores returns, in order, the IDs of the restores that agents report.
@@ -157,7 +174,7 @@ func (t *Tracker) Restores() []types.UID {
 func (t *Tracker) MayBeRestored() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.ears.voices == nil || t.ears.restored()
+	return t.ears.voices == nil || t.restored()
 }
 
 func (e *ears) restored() bool {

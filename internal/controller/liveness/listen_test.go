@@ -72,10 +72,10 @@ func TestAReportCountsOnceItsAgentsLeaseWasSeenBeingRenewed(t *testing.T) {
 func TestAnUnreachableAgentIsWaitedForForALimitedTimeUnlessThereWasARestore(t *testing.T) {
 	c := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
 	tracker := NewTracker(c)
-	nobody := func(string, string) bool { return false }
+	nobody := func(string) bool { return false }
 	states := []volumesv1alpha1.NodeVolumeState{*reported("a", 2), *reported("b", 2)}
 	states[1].Name, states[1].UID = "b", "state-b"
-	expect := func(what string, excused func(string, string) bool, want int) {
+	expect := func(what string, excused func(string) bool, want int) {
 		t.Helper()
 		if got, _ := tracker.Unheard(states, excused); len(got) != want {
 			t.Errorf("%s: nodes whose agents were not heard: %v, want %d", what, got, want)
@@ -90,7 +90,7 @@ func TestAnUnreachableAgentIsWaitedForForALimitedTimeUnlessThereWasARestore(t *t
 	expect("the other one counts as silent", nobody, 0)
 	tracker.hear(said("a", 2, 2, true))
 	expect("the first one tells of a restore", nobody, 1)
-	expect("an administrator says that the other one is gone", func(node, _ string) bool { return node == "b" }, 0)
+	expect("an administrator says that the other one is gone", func(node string) bool { return node == "b" }, 0)
 	tracker.hear(said("a", 3, 3, false))
 	expect("the restore is over, but the state is older than what was heard of", nobody, 1)
 	states[0] = *reported("a", 3)
@@ -107,7 +107,7 @@ func TestAStateThatStaysBehindItsAgentsLeaseIsNamedAndWaitedFor(t *testing.T) {
 	states := []volumesv1alpha1.NodeVolumeState{*reported("a", 2)}
 	expect := func(what string, waits, named bool) {
 		t.Helper()
-		unheard, _ := tracker.Unheard(states, func(string, string) bool { return true })
+		unheard, _ := tracker.Unheard(states, func(string) bool { return true })
 		if behind := tracker.Behind(unheard); (len(unheard) > 0) != waits || (len(behind) > 0) != named {
 			t.Errorf("%s: %v are waited for and %v named, want node a waited for %t, named %t", what, unheard, behind, waits,
 				named)
@@ -136,6 +136,44 @@ func TestAStateThatStaysBehindItsAgentsLeaseIsNamedAndWaitedFor(t *testing.T) {
 	expect("it has come, and another one is on its way", true, false)
 	c.SetTime(c.Now().Add(DefaultDuration))
 	expect("the agent is silent", false, false)
+}
+
+func TestWhatTheAPIShowsOfANodeMayBePastUntilTheRestoreIsOverOrTheNodeIsExcused(t *testing.T) {
+	c := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
+	tracker := NewTracker(c)
+	excused, earlier := reported("a", 1), reported("b", 1)
+	metav1.SetMetaDataAnnotation(&excused.ObjectMeta, volumesv1alpha1.ExcusedFromRestoreAnnotation, "this")
+	metav1.SetMetaDataAnnotation(&earlier.ObjectMeta, volumesv1alpha1.ExcusedFromRestoreAnnotation, "another")
+	expect := func(what string, past, pastIfExcused bool) {
+		t.Helper()
+		for _, nvs := range []*volumesv1alpha1.NodeVolumeState{nil, reported("c", 1), earlier} {
+			if got := tracker.MayBePast(nvs); got != past {
+				t.Errorf("%s: what the API shows of a node that is not excused may be past: %t, want %t", what, got, past)
+			}
+		}
+		if got := tracker.MayBePast(excused); got != pastIfExcused {
+			t.Errorf("%s: what the API shows of a node that is excused may be past: %t, want %t", what, got, pastIfExcused)
+		}
+	}
+	tracker.begin(nil)
+	tracker.hear(said("d", 1, 1, false))
+	expect("no agent reports a restore", false, false)
+	this := said("d", 2, 2, true)
+	tracker.hear(this)
+	expect("an agent of an earlier version reports one", true, true)
+	this = said("d", 3, 2, true)
+	this.Annotations[volumesv1alpha1.LeaseRestoreIDAnnotation] = "this"
+	tracker.hear(this)
+	expect("an agent reports this one", true, false)
+	tracker.deaf()
+	expect("the watch has ended", true, true)
+	tracker.begin(nil)
+	expect("another watch has begun", true, true)
+	c.SetTime(c.Now().Add(DefaultDuration))
+	expect("no agent has reported one to that", false, false)
+	tracker.deaf()
+	tracker.begin(nil)
+	expect("nor to the one before", false, false)
 }
 
 func TestAListenerNoticesThatTheAPIServerWasRestored(t *testing.T) {

@@ -32,6 +32,8 @@ type Tracker struct {
 	mu    sync.Mutex
 	nodes map[string]*heard
 	ears  ears
+	// wasRestored: the watch before has ended while an agent reported a restore.
+	wasRestored bool
 	// awaited maps a node to the renewal after which the next one wakes it.
 	awaited map[string]string
 	// gone are the Nodes that this process saw go.
@@ -174,10 +176,6 @@ func (t *Tracker) known(node string) *heard {
 func (t *Tracker) LastWord(node string) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.lastRenewal(node)
-}
-
-func (t *Tracker) lastRenewal(node string) string {
 	if known := t.nodes[node]; known != nil {
 		return known.renewal
 	}
@@ -215,6 +213,7 @@ func (t *Tracker) begin(leases []coordinationv1.Lease) {
 func (t *Tracker) deaf() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.wasRestored = t.restored()
 	t.ears = ears{}
 }
 

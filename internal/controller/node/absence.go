@@ -21,6 +21,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
+	"github.com/hawser-io/hawser/internal/evidence"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
@@ -104,16 +105,17 @@ func (c *Controller) departure(
 	return seen, nil
 }
 
-// wakeAbsent wakes the nodes whose Node is absent, which a restore concerns.
-func (c *Controller) wakeAbsent(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+// wakeConcerned wakes the nodes that a restore concerns: those whose Node is absent, and those of which what would be
+// evidence may be of the past.
+func (c *Controller) wakeConcerned(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 	states := &volumesv1alpha1.NodeVolumeStateList{}
 	if err := c.Client.List(ctx, states, client.UnsafeDisableDeepCopy); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "finding the nodes that are absent after a restore")
+		ctrl.LoggerFrom(ctx).Error(err, "finding the nodes that a restore concerns")
 		return
 	}
 	for i := range states.Items {
-		if states.Items[i].Status.Node.Absence != nil {
-			q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&states.Items[i])})
+		if nvs := &states.Items[i]; nvs.Status.Node.Absence != nil || evidence.Awaited(nvs) {
+			q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(nvs)})
 		}
 	}
 }

@@ -148,14 +148,20 @@ func TestTheRecordOfAnAbsenceEndsWhenTheNodeIsBack(t *testing.T) {
 	}
 }
 
-func TestAReportOfARestoreWakesTheNodesThatAreAbsent(t *testing.T) {
+func TestAReportOfARestoreWakesTheNodesThatAreAbsentOrWaitForEvidence(t *testing.T) {
 	there, gone := stateOf("there"), stateOf("n", attached("v", "1"), absent("1", false))
-	w := over(t, []client.Object{there, gone}, nil)
+	silent := stateOf("silent", attached("v", "1"), unreachable)
+	w := over(t, []client.Object{there, gone, silent}, nil)
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	defer queue.ShutDown()
-	w.wakeAbsent(t.Context(), queue)
-	if got, _ := queue.Get(); queue.Len() != 0 || got.Name != "n" {
-		t.Errorf("woken: %s and %d more, want node n alone", got.Name, queue.Len())
+	w.wakeConcerned(t.Context(), queue)
+	var woken []string
+	for queue.Len() > 0 {
+		r, _ := queue.Get()
+		woken = append(woken, r.Name)
+	}
+	if want := []string{"n", "silent"}; !slices.Equal(woken, want) {
+		t.Errorf("woken: %v, want %v", woken, want)
 	}
 }
 

@@ -49,6 +49,9 @@ func (c *Controller) manageTaint(ctx context.Context, cached *volumesv1alpha1.No
 		if silence := c.Tracker.Silence(cached.Name); silence < 0 { // the mark may be of the past
 			return -silence, nil
 		}
+		if c.Tracker.MayBePast(cached) { // the fence, too
+			return taintAgain, nil
+		}
 		return c.setTaint(ctx, cached.Name)
 	case handshake.SetByHawser(taint) && handshake.Settled(cached, node):
 		return c.removeTaint(ctx, cached.Name)
@@ -56,8 +59,8 @@ func (c *Controller) manageTaint(ctx context.Context, cached *volumesv1alpha1.No
 	return never, nil
 }
 
-// taintAgain is when a taint is tried again that the manager may not write, or whose fence could not be read or did not
-// hold: no event shows that this has changed.
+// taintAgain is when a taint is tried again that the manager may not write, or whose fence could not be read, did not
+// hold, or may be of before a restore: no event shows that this has changed.
 const taintAgain = time.Minute
 
 // countedFences are the recorded fences of a node whose agent is marked as silent, and has not contradicted them.

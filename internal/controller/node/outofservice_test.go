@@ -16,6 +16,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
+	"github.com/hawser-io/hawser/internal/controller/liveness/livenesstest"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
@@ -83,6 +84,31 @@ func TestTheTaintIsSetOnlyOnAFenceThatHoldsWhenItIsReadLive(t *testing.T) {
 				t.Errorf("the manager has set its taint: %t, want %t", got, c.want)
 			}
 		})
+	}
+}
+
+// TestTheTaintIsNotSetOnAFenceThatMayBeOfBeforeARestore: it would end the pods of a machine that runs.
+func TestTheTaintIsNotSetOnAFenceThatMayBeOfBeforeARestore(t *testing.T) {
+	for excuse, want := range map[string]bool{"an-earlier-restore": false, "this-restore": true} {
+		nvs, node := stateOf("n", unreachable), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+		metav1.SetMetaDataAnnotation(&nvs.ObjectMeta, volumesv1alpha1.ExcusedFromRestoreAnnotation, excuse)
+		nvs.Status.Node.Fences = []volumesv1alpha1.FenceObservation{{
+			FenceReference: volumesv1alpha1.FenceReference{Source: "bmc", Name: "f"}}}
+		w := over(t, []client.Object{nvs, node}, []client.Object{nvs, node})
+		w.ManageTaint, w.Fences = true, liveFences{holds: map[string]error{"bmc": nil}}
+		livenesstest.Restore(t, w.Tracker, w.live, "b", "this-restore")
+		w.Tracker.Silence("n")
+		w.pass(liveness.DefaultDuration)
+		again, err := w.manageTaint(t.Context(), nvs)
+		if err != nil || (again == taintAgain) == want {
+			t.Errorf("excused from %s: decided on again in %s, error %v; want in %s: %t", excuse, again, err, taintAgain, !want)
+		}
+		if err := w.live.Get(t.Context(), client.ObjectKeyFromObject(node), node); err != nil {
+			t.Fatal(err)
+		}
+		if got := handshake.SetByHawser(handshake.OutOfService(node)); got != want {
+			t.Errorf("excused from %s: the manager has set its taint: %t, want %t", excuse, got, want)
+		}
 	}
 }
 

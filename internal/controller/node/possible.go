@@ -20,10 +20,13 @@ import (
 	"github.com/hawser-io/hawser/internal/evidence"
 )
 
+// pastAgain is when it is looked again whether what the API shows of a node may be of before a restore.
+const pastAgain = 30 * time.Second
+
 // showEvidence keeps the condition DetachPossible: on what volumes of a node may be detached whose agent is
 // unreachable, or what is missing for that. It is for people, so what the cache shows is enough. The mark that the
 // agent is unreachable and the agent's next report change it in their own writes, so it rarely costs one. It returns
-// when a Node that is gone will be evidence.
+// when a Node that is gone will be evidence, or when to see whether a restore is over: no event shows that.
 func (c *Controller) showEvidence(
 	ctx context.Context, cached *volumesv1alpha1.NodeVolumeState,
 ) (time.Duration, error) {
@@ -34,6 +37,9 @@ func (c *Controller) showEvidence(
 	due := never
 	if wait := decision.GoneAfter - c.Tracker.Silence(cached.Name); node == nil && evidence.Awaited(cached) && wait > 0 {
 		due = wait
+	}
+	if evidence.Awaited(cached) && c.Tracker.MayBePast(cached) {
+		due = sooner(due, pastAgain)
 	}
 	if !c.putEvidence(cached.DeepCopy(), node) {
 		return due, nil
@@ -56,7 +62,7 @@ func (c *Controller) showEvidence(
 // none.
 func (c *Controller) putEvidence(nvs *volumesv1alpha1.NodeVolumeState, node *corev1.Node) bool {
 	next := evidence.Ground{Node: node, State: nvs, Renewal: c.Tracker.LastWord(nvs.Name),
-		Silence: c.Tracker.Silence(nvs.Name)}.Condition(c.Fences.Names())
+		Silence: c.Tracker.Silence(nvs.Name), MayBePast: c.Tracker.MayBePast(nvs)}.Condition(c.Fences.Names())
 	if next == nil {
 		return meta.RemoveStatusCondition(&nvs.Status.Conditions, volumesv1alpha1.ConditionDetachPossible)
 	}

@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package node
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -17,7 +18,14 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
+	"github.com/hawser-io/hawser/internal/controller/liveness/livenesstest"
 )
+
+// unreachable is a node whose agent was marked so.
+func unreachable(nvs *volumesv1alpha1.NodeVolumeState) {
+	meta.SetStatusCondition(&nvs.Status.Conditions, metav1.Condition{Type: volumesv1alpha1.ConditionReady,
+		Status: metav1.ConditionUnknown, Reason: volumesv1alpha1.ReasonAgentUnreachable})
+}
 
 func possible(nvs *volumesv1alpha1.NodeVolumeState) *metav1.Condition {
 	return meta.FindStatusCondition(nvs.Status.Conditions, volumesv1alpha1.ConditionDetachPossible)
@@ -73,8 +81,7 @@ func TestANodeThatIsGoneIsEvidenceOnceItsAgentHasBeenSilentForLong(t *testing.T)
 
 func TestTheConditionFollowsTheEvidenceAndGoesWithTheLastVolume(t *testing.T) {
 	silent := func(nvs *volumesv1alpha1.NodeVolumeState) {
-		meta.SetStatusCondition(&nvs.Status.Conditions, metav1.Condition{Type: volumesv1alpha1.ConditionReady,
-			Status: metav1.ConditionUnknown, Reason: volumesv1alpha1.ReasonAgentUnreachable})
+		unreachable(nvs)
 		meta.SetStatusCondition(&nvs.Status.Conditions, metav1.Condition{Type: volumesv1alpha1.ConditionDetachPossible,
 			Status: metav1.ConditionFalse, Reason: volumesv1alpha1.ReasonEvidenceMissing, Message: "of before"})
 	}
@@ -106,10 +113,38 @@ func TestTheConditionFollowsTheEvidenceAndGoesWithTheLastVolume(t *testing.T) {
 	}
 }
 
+func TestWhatMayBeOfBeforeARestoreIsShownToBeNoEvidenceUntilTheNodeIsExcused(t *testing.T) {
+	nvs := stateOf("n", attached("v", "va"), unreachable, func(nvs *volumesv1alpha1.NodeVolumeState) {
+		nvs.Status.Node.OutOfService = &volumesv1alpha1.OutOfServiceObservation{Value: "down",
+			Effect: corev1.TaintEffectNoExecute}
+	})
+	w := over(t, []client.Object{nvs, tainted("down")}, []client.Object{nvs, tainted("down")})
+	livenesstest.Restore(t, w.Tracker, w.live, "b", "this-restore")
+	for _, c := range []struct {
+		excuse string
+		due    time.Duration
+		reason string
+		says   string
+	}{
+		{"", pastAgain, volumesv1alpha1.ReasonEvidenceMissing, "restored from a backup"},
+		{"this-restore", never, volumesv1alpha1.ReasonEvidenceGiven, corev1.TaintNodeOutOfService},
+	} {
+		nvs := w.state(t, "n")
+		metav1.SetMetaDataAnnotation(&nvs.ObjectMeta, volumesv1alpha1.ExcusedFromRestoreAnnotation, c.excuse)
+		if err := w.live.Update(t.Context(), nvs); err != nil {
+			t.Fatal(err)
+		}
+		due, err := w.showEvidence(t.Context(), w.state(t, "n"))
+		got := possible(w.state(t, "n"))
+		if err != nil || due != c.due || got == nil || got.Reason != c.reason || !strings.Contains(got.Message, c.says) {
+			t.Errorf("excused from %q: condition %+v, next in %s, error %v; want %s with %q, next in %s", c.excuse, got, due,
+				err, c.reason, c.says, c.due)
+		}
+	}
+}
+
 func TestANodeIsReconciledWhereTheConditionMayChange(t *testing.T) {
-	before := stateOf("n", attached("v", "va"), attached("w", "wa"))
-	meta.SetStatusCondition(&before.Status.Conditions, metav1.Condition{Type: volumesv1alpha1.ConditionReady,
-		Status: metav1.ConditionUnknown, Reason: volumesv1alpha1.ReasonAgentUnreachable})
+	before := stateOf("n", attached("v", "va"), attached("w", "wa"), unreachable)
 	for name, c := range map[string]struct {
 		change func(*volumesv1alpha1.NodeVolumeState)
 		want   bool

@@ -28,7 +28,6 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/handshake"
-	"github.com/hawser-io/hawser/internal/machine"
 )
 
 // Events that say what an agent's session waits for before it is confirmed.
@@ -92,20 +91,19 @@ func (c *Controller) heard(
 ) {
 	q.Add(reconcile.Request{NamespacedName: client.ObjectKey{Name: node}})
 	if c.Tracker.Restored() {
-		c.wakeAbsent(ctx, q)
+		c.wakeConcerned(ctx, q)
 	}
 	c.unconfirmed.wake(q)
 }
 
 // used wakes those that wait when what is used somewhere may have changed, when what was heard of has come, and when
-// the taint of a machine that is gone was recorded, or the node was excused from a restore.
+// the node was excused from a restore, or the record of its absence was contradicted.
 func (c *Controller) used(
 	_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request],
 ) {
 	was, is := e.ObjectOld.(*volumesv1alpha1.NodeVolumeState), e.ObjectNew.(*volumesv1alpha1.NodeVolumeState)
 	if c.Tracker.IsCurrent(was) != c.Tracker.IsCurrent(is) ||
-		excuseOf(was) != excuseOf(is) ||
-		!equality.Semantic.DeepEqual(was.Status.Node.OutOfService, is.Status.Node.OutOfService) ||
+		liveness.Excuse(was) != liveness.Excuse(is) ||
 		!equality.Semantic.DeepEqual(was.Status.Node.Absence, is.Status.Node.Absence) ||
 		!equality.Semantic.DeepEqual(was.Status.Volumes, is.Status.Volumes) {
 		c.unconfirmed.wake(q)
@@ -207,16 +205,15 @@ func (c *Controller) tellRestored(
 ) {
 	excuse := ""
 	if len(restores) > 0 {
-		excuse = fmt.Sprintf(". One that uses no volume is excused by the annotation %s=%s on its NodeVolumeState",
-			volumesv1alpha1.ExcusedFromRestoreAnnotation, restores[0])
+		excuse = fmt.Sprintf(". One that uses no volume, or whose machine is off, is excused by the annotation %s=%s on its "+
+			"NodeVolumeState", volumesv1alpha1.ExcusedFromRestoreAnnotation, restores[0])
 	}
 	ctrl.LoggerFrom(ctx).Info("the agent takes no volume into use before the agents of these nodes were heard",
 		"unheard", len(unheard), "nodes", someOf(unheard))
 	c.Events.Eventf(nvs, nil, corev1.EventTypeWarning, EventWaitingForAgents, "Confirm",
 		"the API server was restored from a backup; "+
 			"no volume is taken into use before the agents of %d more nodes are heard (%s). "+
-			"Of one that never comes back delete the Node, or give it the taint %s%s",
-		len(unheard), someOf(unheard), corev1.TaintNodeOutOfService, excuse)
+			"Of one that never comes back delete the Node%s", len(unheard), someOf(unheard), excuse)
 }
 
 // tellBehind names agents that keep all others waiting while they are heard. They are not left out after some time:
@@ -249,8 +246,8 @@ func (c *Controller) unheard(ctx context.Context) ([]string, time.Duration, erro
 		states[list.Items[i].Name] = &list.Items[i]
 	}
 	restores := c.Tracker.Restores()
-	unheard, wait := c.Tracker.Unheard(list.Items, func(name, renewal string) bool {
-		return c.neverSpeaks(ctx, states[name], renewal, restores)
+	unheard, wait := c.Tracker.Unheard(list.Items, func(name string) bool {
+		return c.neverSpeaks(ctx, states[name], restores)
 	})
 	if c.Tracker.Restored() {
 		for i := range list.Items {
@@ -263,28 +260,20 @@ func (c *Controller) unheard(ctx context.Context) ([]string, time.Duration, erro
 	return unheard, wait, nil
 }
 
-// neverSpeaks: an administrator has said that the machine is gone, and its agent has not contradicted that, or has
-// excused the node from one of the restores, or no agent ever ran there. It is asked only about agents that are silent.
+// neverSpeaks: an administrator has excused the node from one of the restores, there is no Node, or no agent ever ran
+// there. A taint does not count: unlike an excuse it names no restore, so the backup may contain it. It is asked only
+// about agents that are silent.
 func (c *Controller) neverSpeaks(
-	ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState, renewal string, restores []types.UID,
+	ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState, restores []types.UID,
 ) bool {
-	if slices.Contains(restores, excuseOf(nvs)) {
+	if slices.Contains(restores, liveness.Excuse(nvs)) {
 		return true
 	}
 	node := &corev1.Node{}
 	if err := c.Client.Get(ctx, client.ObjectKeyFromObject(nvs), node); err != nil {
 		return apierrors.IsNotFound(err)
 	}
-	said := handshake.TaintAssertion(nvs.Status.Node.OutOfService, handshake.DeclaredOff(node),
-		handshake.LastHeard(nvs, renewal))
-	return !machine.ReportedByAnother(node, nvs) &&
-		handshake.Protocol{}.MayRelyOn(handshake.Node{Silent: true}, said) == handshake.GuardNone ||
-		liveness.NeverHadAgent(node, nvs)
-}
-
-// excuseOf is the ID of the restore that an administrator has excused the node from; empty for none.
-func excuseOf(nvs *volumesv1alpha1.NodeVolumeState) types.UID {
-	return types.UID(nvs.Annotations[volumesv1alpha1.ExcusedFromRestoreAnnotation])
+	return liveness.NeverHadAgent(node, nvs)
 }
 
 // mayConfirm asks the protocol about nvs, which may be nil. Where a volume is in use elsewhere it says which.

@@ -14,6 +14,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -117,22 +118,22 @@ func TestOnlyTheAgentOfANodeThatIsKnownToBeGoneIsNotWaitedFor(t *testing.T) {
 	})
 	off := node.DeepCopy()
 	off.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute}}
-	reported.Status.BootID = "1"
 	reported.Status.Node.OutOfService = &volumesv1alpha1.OutOfServiceObservation{Effect: corev1.TaintEffectNoExecute,
 		LastSession: 3}
-	booted := off.DeepCopy()
-	booted.Status.NodeInfo.BootID = "2"
 	for name, c := range map[string]struct {
 		objects []client.Object
 		down    error
+		excuse  string
 		never   bool
 	}{
-		"off by its taint": {[]client.Object{off}, nil, true},
-		"off by its taint, and has booted since its agent reported": {[]client.Object{booted}, nil, false},
-		"there":              {[]client.Object{node}, nil, false},
-		"gone":               {nil, nil, true},
-		"not known to be so": {nil, errDown, false},
+		"off by its taint, which the backup may contain": {[]client.Object{off}, nil, "", false},
+		"excused from this restore":                      {[]client.Object{off}, nil, "this-restore", true},
+		"excused from an earlier restore":                {[]client.Object{off}, nil, "an-earlier-restore", false},
+		"there":                                          {[]client.Object{node}, nil, "", false},
+		"gone":                                           {nil, nil, "", true},
+		"not known to be so":                             {nil, errDown, "", false},
 	} {
+		metav1.SetMetaDataAnnotation(&reported.ObjectMeta, volumesv1alpha1.ExcusedFromRestoreAnnotation, c.excuse)
 		w := over(t, c.objects, nil)
 		w.Client = interceptor.NewClient(w.Client.(client.WithWatch), interceptor.Funcs{
 			Get: func(ctx context.Context, cache client.WithWatch, key client.ObjectKey, o client.Object,
@@ -143,7 +144,7 @@ func TestOnlyTheAgentOfANodeThatIsKnownToBeGoneIsNotWaitedFor(t *testing.T) {
 				return cache.Get(ctx, key, o, opts...)
 			},
 		})
-		if got := w.neverSpeaks(t.Context(), reported, "", nil); got != c.never {
+		if got := w.neverSpeaks(t.Context(), reported, []types.UID{"this-restore"}); got != c.never {
 			t.Errorf("agent of a Node that is %s never speaks: %t, want %t", name, got, c.never)
 		}
 	}
