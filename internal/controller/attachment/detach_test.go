@@ -149,7 +149,7 @@ func TestAReleaseFromBeforeANodeWentIsNoneOfWhatItsKubeletMountedAfterwards(t *t
 			for _, change := range test.given {
 				change(n)
 			}
-			if err := c.readLease(t.Context(), "a"); err != nil {
+			if _, err := c.leased(t.Context(), "a"); err != nil {
 				t.Fatal(err)
 			}
 			c.unready.Observe("a", c.spellOf("a", nil), 0, time.Hour, now.Now())

@@ -17,8 +17,8 @@ SPDX-License-Identifier: Apache-2.0
 // The affinity of a pod that is not gated any more cannot be changed. So a gate is lifted at the version of the pod
 // that was decided on. That a volume does not restrict its pod is read live before.
 //
-// The node of the first pod of an exclusive volume decides about the others. So such pods of one claim are placed one at
-// a time, and each is decided on with the gates of the others read live: the cache may not show yet what an earlier
+// The node of the first pod of an exclusive volume decides about the others. So such pods of one claim are placed one
+// at a time, and each is decided on with the gates of the others read live: the cache may not show yet what an earlier
 // reconcile lifted. Nothing else is kept from one reconcile for the next.
 package placement
 
