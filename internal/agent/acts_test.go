@@ -145,6 +145,17 @@ var scenarios = map[string]scenario{
 		wanted: subPath,
 		ends:   isPublished,
 	},
+	"a filesystem is published read-only": {
+		before: []plan.Kind{plan.MarkInUse, plan.Stage},
+		wanted: readOnlyUse,
+		act:    plan.Publish,
+		ends: func(b *bench) {
+			isPublished(b)
+			if e, _ := b.kernel.at(b.agent.paths.Published("ns", "intent")); !e.ReadOnly() {
+				b.t.Errorf("intent intent, which is read-only: mounted at its path is %+v, want it read-only", e)
+			}
+		},
+	},
 	"a device is published": {
 		volume:  block,
 		before:  []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage},
@@ -172,6 +183,13 @@ var scenarios = map[string]scenario{
 	},
 	"a publication is undone": {
 		before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Publish},
+		change: deletedIntents,
+		act:    plan.Unpublish,
+		ends:   isUnpublished,
+	},
+	"a read-only publication is undone": {
+		before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Publish},
+		wanted: readOnlyUse,
 		change: deletedIntents,
 		act:    plan.Unpublish,
 		ends:   isUnpublished,
@@ -415,12 +433,13 @@ func TestActs(t *testing.T) {
 // TestActsPassThePointsAtWhichTheCrashTestsKillAnAgent: a point that is missing would not be tested.
 func TestActsPassThePointsAtWhichTheCrashTestsKillAnAgent(t *testing.T) {
 	for name, want := range map[string]string{
-		"a volume is taken into use":          "before record, after record, before inUse, after inUse",
-		"a stage is shown to the kubelet":     "after reference",
-		"a device is shown to the kubelet":    "before record, after record, after reference",
-		"a stage is not shown any more":       "after dereference",
-		"a part of a filesystem is published": "before record, after record, before publish, after publish, after sub path",
-		"a filesystem is given to a group":    "before record, after record, after ownership",
+		"a volume is taken into use":       "before record, after record, before inUse, after inUse",
+		"a stage is shown to the kubelet":  "after reference",
+		"a device is shown to the kubelet": "before record, after record, after reference",
+		"a stage is not shown any more":    "after dereference",
+		"a part of a filesystem is published": "before record, after record, before publish, after publish, " +
+			"after publication bind",
+		"a filesystem is given to a group": "before record, after record, after ownership",
 		"a device's stage is undone": "after dereference, before record, after record, before unstage, " +
 			"after unstage",
 		"a volume is let go of": "before forget, before clear, after clear",

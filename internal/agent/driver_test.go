@@ -46,6 +46,8 @@ type fakeDriver struct {
 	directory string
 	// unlabelled: the driver ignores an option with a label.
 	unlabelled bool
+	// writable: the driver ignores that a publication is to be read-only.
+	writable bool
 	// nothing: the driver reports success of a publication without mounting anything.
 	nothing  bool
 	called   chan struct{}
@@ -234,7 +236,7 @@ func (d *fakeDriver) Publish(ctx context.Context, req driver.PublishRequest) err
 	if d.directory != "" {
 		e = d.node.bindOf(d.directory, req.TargetPath)
 	}
-	if req.ReadOnly {
+	if req.ReadOnly && !d.writable {
 		e.Options = []string{"ro"}
 	}
 	if req.Mode == corev1.PersistentVolumeBlock && d.directory == "" {

@@ -35,6 +35,7 @@ func TestPodsUseTheVolumesOfIntents(t *testing.T) {
 		"a pod gets the volume of its intent, once, and gives it back":               testPodBind,
 		"the figures of a volume have the claim of the intent while pods have it":    testPodFigures,
 		"a pod that reads only gets a read-only mount":                               testPodReadOnly,
+		"a read-only intent is that for its pods, also where its driver ignores it":  testPodReadOnlyIntent,
 		"a call waits until the intent is published":                                 testPodWaits,
 		"a call that waits ends when the intent is deleted":                          testPodWaitEnds,
 		"a call for a claim ends when the intent of the pod has gone":                testPodOfClaimWaitEnds,
@@ -271,6 +272,26 @@ func testPodReadOnly(t *testing.T, c *cluster) {
 	}
 	reader.endedBeside(a)
 	writer.ended(a)
+}
+
+func testPodReadOnlyIntent(t *testing.T, c *cluster) {
+	n, v := c.node(t), testVolume{handle: "vol"}
+	n.driver.writable = true
+	a := n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data", readOnlyUse)
+	path := n.ready(i).Status.Path
+	p := n.pod("web", i)
+	p.mounted(a, v)
+	for _, at := range []string{path, p.target()} {
+		if e, ok := n.kernel.at(at); !ok || !e.ReadOnly() {
+			t.Errorf("mounted at %s is %+v, want volume %s read-only", at, e, v.handle)
+		}
+	}
+	p.ended(a)
+	n.release(i)
+	n.gone(v)
+	n.nothingLeft()
 }
 
 func testPodWaits(t *testing.T, c *cluster) {

@@ -22,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/driver"
 	"github.com/hawser-io/hawser/test/csiloop/harness/harnesstest"
 )
 
@@ -36,6 +37,7 @@ func TestRealMountsOfPods(t *testing.T) {
 			"pods write, read and are refused to write, over a restart, and nothing is left": testRealPods,
 			"a pod sees the sub path of its intent, and no link leads out of it":             testRealPodSubPath,
 			"an option of the intent holds in its pods":                                      testRealPodOptions,
+			"a read-only intent takes no writes, also where its driver ignores it":           testRealPodReadOnly,
 			"a path at which nothing is published is never bound":                            testRealPodBarePath,
 			"a filesystem that was forced away is shut down in its pods":                     testRealPodForcedAway,
 			"links that are laid and taken away again meanwhile lead a pod nowhere else":     testRealPodLinksSwapped,
@@ -287,6 +289,47 @@ func testRealPodOptions(t *testing.T, n *realNode) {
 	}
 	n.unbound(a, p)
 	n.end(v, i)
+}
+
+// forWriting is a registry of drivers that ignore that a publication is to be read-only.
+type forWriting struct{ driver.Registry }
+
+func (r forWriting) Get(name string) (driver.Driver, bool) {
+	d, ok := r.Registry.Get(name)
+	return writableOnly{d}, ok
+}
+
+type writableOnly struct{ driver.Driver }
+
+func (d writableOnly) Publish(ctx context.Context, req driver.PublishRequest) error {
+	req.ReadOnly = false
+	return d.Driver.Publish(ctx, req)
+}
+
+func testRealPodReadOnly(t *testing.T, n *realNode) {
+	drive := n.drive
+	n.drive = func(o *Options) {
+		drive(o)
+		o.Registry = forWriting{o.Registry}
+	}
+	v := n.volume(corev1.PersistentVolumeFilesystem, "ext4", 64)
+	a := n.start()
+	n.attach(v, "uid-1")
+	i, writing := n.want(v, "data", readOnly), n.want(v, "writing")
+	path, writer := n.ready(i).Status.Path, n.ready(writing).Status.Path
+	p := n.pod("web", i)
+	n.bound(a, p)
+	n.must(os.WriteFile(filepath.Join(writer, "file"), []byte("written"), 0o600))
+	for _, at := range []string{path, p.target()} {
+		if data, err := os.ReadFile(filepath.Join(at, "file")); err != nil || string(data) != "written" {
+			t.Errorf("file at %s: %q, error %v; want what the other intent wrote", at, data, err)
+		}
+		if err := os.WriteFile(filepath.Join(at, "file"), nil, 0o600); !errors.Is(err, unix.EROFS) {
+			t.Errorf("writing at %s, which is published read-only: error %v, want %v", at, err, unix.EROFS)
+		}
+	}
+	n.unbound(a, p)
+	n.end(v, i, writing)
 }
 
 // testRealPodBarePath has the publication taken away by another program, again and again, while pods come. Each call

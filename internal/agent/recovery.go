@@ -138,7 +138,7 @@ func (a *Agent) rebuilt(name string, line *volumesv1alpha1.NodeVolume, e *volume
 				if u.ReadOnly {
 					u.Target = hidden
 				}
-			} else if len(table.All(hidden)) > 0 { // its sub path alone is at the path
+			} else if len(table.All(hidden)) > 0 { // the agent's own bind mount is at the path
 				u.Target = hidden
 			}
 			r.Uses = append(r.Uses, u)

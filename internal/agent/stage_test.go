@@ -96,7 +96,7 @@ func TestWhatTheDriverIsAskedToStage(t *testing.T) {
 		if got := b.driver.staged("vol"); got.AccessMode != "" || got.Mode != corev1.PersistentVolumeFilesystem {
 			t.Errorf("volume vol of no access mode: asked to stage %+v, want no access mode and a filesystem", got)
 		}
-		if got := b.driver.published(b.agent.paths.Published("ns", "intent")); !got.ReadOnly {
+		if got := b.driver.published(b.agent.paths.Hidden("intent")); !got.ReadOnly {
 			t.Errorf("intent intent: asked to publish %+v, want it read-only", got)
 		}
 	})

@@ -144,8 +144,8 @@ func (b *bundle) objects(ctx context.Context, g *facts.Gatherer) {
 	}
 }
 
-// write reads a list in pages, and writes its objects without what may be secret. It returns how many, and whether there
-// may be more.
+// write reads a list in pages, and writes its objects without what may be secret. It returns how many, and whether
+// there may be more.
 func (k kept) write(ctx context.Context, r client.Reader, out *bytes.Buffer) (n int, more bool, err error) {
 	for next := ""; n < mostListed; {
 		list := k.list.DeepCopyObject().(client.ObjectList) // each page has its own memory

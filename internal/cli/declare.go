@@ -150,8 +150,8 @@ type use struct {
 	Busy []bool
 }
 
-// usesOf has no part that changes by itself: how full a volume is, and each try of a release that fails, but for whether
-// its message names a use. It is not all if a line has more publications than are listed.
+// usesOf has no part that changes by itself: how full a volume is, and each try of a release that fails, but for
+// whether its message names a use. It is not all if a line has more publications than are listed.
 func usesOf(state *volumesv1alpha1.NodeVolumeState, uids []string) (u use, all bool) {
 	all = true
 	for i := range state.Spec.Attachments {

@@ -116,7 +116,7 @@ type found struct {
 func (p *Plugin) bind(ctx context.Context, r request, f found) error {
 	b := record.PodBind{
 		Target: r.target, Pod: r.pod, VolumeName: f.VolumeName, AttachmentUID: f.AttachmentUID, Source: f.Source,
-		Whole: f.Whole, ReadOnly: r.readOnly, BootID: p.BootID, Directory: r.directory,
+		Whole: f.Whole, ReadOnly: r.readOnly || f.intent.Spec.ReadOnly, BootID: p.BootID, Directory: r.directory,
 		Intent: volumesv1alpha1.IntentReference{Namespace: f.intent.Namespace, Name: f.intent.Name, UID: f.intent.UID},
 	}
 	if err := p.addBind(b, f.SinglePod); err != nil {
@@ -131,7 +131,7 @@ func (p *Plugin) bind(ctx context.Context, r request, f found) error {
 		return err
 	}
 	p.Log.Info("volume bound into a pod", "pod", r.pod, "intent", r.intent, "volume", f.VolumeName, "readOnly",
-		r.readOnly)
+		b.ReadOnly)
 	if f.Unhealthy != nil { // the pod had no event when that began
 		p.event(r.pod, operation.IntentObject(b.Intent), operation.EventVolumeUnhealthy,
 			operation.UnhealthyNote(f.Unhealthy))

@@ -197,24 +197,43 @@ func (env *Environment) showPublication(ctx context.Context, v *Volume, f plan.F
 	if u.Type == volumesv1alpha1.PublicationDevice {
 		return env.publishReadOnly(ctx, v, f, u)
 	}
-	return env.bindSubPath(ctx, u)
+	return env.bindPublication(ctx, u)
 }
 
-// bindSubPath shows a part of the volume at the published path.
-func (env *Environment) bindSubPath(ctx context.Context, u *record.Use) error {
-	part, err := env.Mounts.OpenBeneath(ctx, u.Target, u.Mount.SubPath)
+// bindPublication binds the volume, or a part of it, at the published path. The bind mount is read-only from its
+// beginning where it is to be. To change the driver's own mount would not reach the copies that it has by then in other
+// mount namespaces, such as that of the node.
+func (env *Environment) bindPublication(ctx context.Context, u *record.Use) error {
+	shown, err := env.openShown(ctx, u)
 	if err != nil {
-		return fmt.Errorf("opening sub path %s: %w", u.Mount.SubPath, err)
+		return err
 	}
-	defer part.Close() //nolint:errcheck // only read
+	defer shown.Close() //nolint:errcheck // only bound
 	if err := env.Mounts.EnsureDir(ctx, u.Path, PublishedDirMode); err != nil {
 		return fmt.Errorf("making published path: %w", err)
 	}
-	if err := env.Mounts.BindFile(ctx, part, u.Path, u.ReadOnly, nil); err != nil {
-		return fmt.Errorf("binding sub path: %w", err)
+	if err := env.Mounts.BindFile(ctx, shown, u.Path, u.ReadOnly, nil); err != nil {
+		return fmt.Errorf("binding at published path: %w", err)
 	}
-	env.Step("after sub path")
+	env.Step("after publication bind")
 	return nil
+}
+
+// openShown opens what users are to see of a hidden publication.
+func (env *Environment) openShown(ctx context.Context, u *record.Use) (*os.File, error) {
+	subPath := u.SubPath()
+	if subPath == "" {
+		whole, err := env.Mounts.OpenMount(ctx, u.Target)
+		if err != nil {
+			return nil, fmt.Errorf("opening what the driver has published: %w", err)
+		}
+		return whole, nil
+	}
+	part, err := env.Mounts.OpenBeneath(ctx, u.Target, subPath)
+	if err != nil {
+		return nil, fmt.Errorf("opening sub path %s: %w", subPath, err)
+	}
+	return part, nil
 }
 
 func (env *Environment) announcePublished(_ *Volume, f plan.Facts, u record.Use) {

@@ -302,7 +302,7 @@ func (f *Facts) Compare(table *mount.Table) {
 	f.Reference = record.PresenceOf(table, f.Paths.Reference(f.Name), r.Stage.Source)
 	for _, u := range r.Uses {
 		presence := record.PresenceOf
-		if u.Mount != nil && u.Mount.SubPath != "" {
+		if u.SubPath() != "" {
 			presence = record.PresenceOfPart
 		}
 		f.Uses[u.Intent.UID] = presence(table, u.Path, u.Source)

@@ -189,11 +189,9 @@ func (f Facts) UseFor(i *volumesv1alpha1.VolumeAttachmentIntent) record.Use {
 	u.Mount = i.Spec.Mount.DeepCopy()
 	if f.VolumeSource().Mode == corev1.PersistentVolumeBlock {
 		u.Type = volumesv1alpha1.PublicationDevice
-		if u.ReadOnly {
-			u.Target = f.Paths.Hidden(i.UID) // until the kernel refuses writes
-		}
-	} else if u.Mount != nil && u.Mount.SubPath != "" {
-		u.Target = f.Paths.Hidden(i.UID)
+	}
+	if u.ReadOnly || u.Type == volumesv1alpha1.PublicationMount && u.SubPath() != "" {
+		u.Target = f.Paths.Hidden(i.UID) // a driver may ignore that it is to be read-only
 	}
 	return u
 }

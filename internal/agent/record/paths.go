@@ -60,7 +60,7 @@ func (p Paths) Published(namespace, name string) string {
 	return filepath.Join(p.Root, "published", namespace, name)
 }
 
-// Hidden is where a volume is published whose sub path alone is to be seen.
+// Hidden is where a volume is published of which users see a bind mount by the agent: a part of it, or read-only.
 func (p Paths) Hidden(intent types.UID) string {
 	return filepath.Join(p.Root, "publish", string(intent))
 }

@@ -38,6 +38,14 @@ func ParseSource(source string) (mount.Entry, bool) {
 // linked is the source without the mark of an unlinked path, which records of earlier releases may have.
 func linked(source string) string { return strings.TrimSuffix(source, mount.Unlinked) }
 
+// SubPath is the part of the volume that users see; empty for all of it.
+func (u Use) SubPath() string {
+	if u.Mount == nil {
+		return ""
+	}
+	return u.Mount.SubPath
+}
+
 // PresenceOfPart is PresenceOf for a part of a volume. Its users may rename the directory that is mounted, which
 // changes the root that the mount table shows; the filesystem stays.
 func PresenceOfPart(table *mount.Table, path, source string) Presence {

@@ -122,7 +122,7 @@ type Use struct {
 	Phase Phase                        `json:"phase,omitempty"`
 	// Path is where the user finds the volume.
 	Path string `json:"path,omitempty"`
-	// Target is where the driver publishes; it differs from Path when only a sub path is to be seen.
+	// Target is where the driver publishes; it differs from Path where users see the agent's own bind mount of that.
 	Target   string                          `json:"target,omitempty"`
 	Type     volumesv1alpha1.PublicationType `json:"type,omitempty"`
 	ReadOnly bool                            `json:"readOnly,omitempty"`
