@@ -57,17 +57,48 @@ func (a *Agent) gather(ctx context.Context, v *operation.Volume) (plan.Facts, er
 	}
 	f.Complete()
 	v.Seed(f.Intents, a.Clock.Now())
-	err = a.find(&f)
+	err = a.find(ctx, &f)
 	return f, err
 }
 
 // find finds the volume's places in the mount table. For what is to be undone or made again they are read once more, as
 // they are now.
-func (a *Agent) find(f *plan.Facts) error {
-	if err := a.compare(f, mount.Recent); err != nil || plan.Forward(*f) {
+func (a *Agent) find(ctx context.Context, f *plan.Facts) error {
+	if err := a.compare(f, mount.Recent); err != nil {
 		return err
 	}
+	a.findMoved(ctx, *f)
+	if plan.Forward(*f) {
+		return nil
+	}
 	return a.compare(f, 0)
+}
+
+// findMoved finds out which publications show another directory than their sub path names now. Pods that have one keep
+// it.
+func (a *Agent) findMoved(ctx context.Context, f plan.Facts) {
+	if f.Record == nil || f.Record.Sick != nil {
+		return
+	}
+	for i := range f.Record.Uses {
+		if u := &f.Record.Uses[i]; f.Published(*u) {
+			u.Moved = a.moved(ctx, *u)
+		}
+	}
+}
+
+// moved reports whether what is published shows another directory than the sub path names now. Where that cannot be
+// found out, it is as it was.
+func (a *Agent) moved(ctx context.Context, u record.Use) bool {
+	if u.SubPath() == "" {
+		return false
+	}
+	shows, err := a.Mounts.Shows(ctx, u.Path, u.Target, u.SubPath())
+	if err != nil {
+		a.Log.V(1).Info("sub path not compared", "path", u.Path, "subPath", u.SubPath(), "error", err.Error())
+		return u.Moved
+	}
+	return !shows
 }
 
 // compare finds them in a table of at most that age, 0 for that of now.

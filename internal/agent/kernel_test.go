@@ -277,6 +277,12 @@ func (n *fakeNode) OpenMount(_ context.Context, path string) (*os.File, error) {
 	return os.Open(path)
 }
 
+func (n *fakeNode) Shows(_ context.Context, path, root, subPath string) (bool, error) {
+	there, mounted := n.at(path)
+	part, ok := n.shown(filepath.Join(root, subPath))
+	return mounted && ok && there.SameSource(part), nil
+}
+
 func (n *fakeNode) OpenBeneath(_ context.Context, root, subPath string) (*os.File, error) {
 	file, err := os.OpenFile(filepath.Join(root, subPath), unix.O_DIRECTORY, 0)
 	if errors.Is(err, unix.ENOTDIR) {

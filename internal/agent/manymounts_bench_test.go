@@ -150,7 +150,7 @@ func publishOnce(b *testing.B, w *bench) {
 	b.Helper()
 	for range 10 {
 		f := w.facts()
-		w.must(w.agent.find(&f))
+		w.must(w.agent.find(b.Context(), &f))
 		steps := plan.Of(f)
 		if len(steps) == 0 {
 			return

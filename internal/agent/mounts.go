@@ -56,6 +56,12 @@ func (b boundedMounts) OpenBeneath(ctx context.Context, root, subPath string) (*
 	return b.Mounts.OpenBeneath(ctx, root, subPath)
 }
 
+func (b boundedMounts) Shows(ctx context.Context, path, root, subPath string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, examinationTimeout)
+	defer cancel()
+	return b.Mounts.Shows(ctx, path, root, subPath)
+}
+
 func (b boundedMounts) Unmount(ctx context.Context, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()

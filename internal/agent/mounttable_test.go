@@ -89,7 +89,7 @@ func TestNothingIsUndoneByWhatWasKnownAMomentAgo(t *testing.T) {
 			change(b, intent)
 			f := b.facts()
 			b.agent.Mounts = staleMounts{b.agent.Mounts, mount.NewTable(nil)}
-			b.must(b.agent.find(&f))
+			b.must(b.agent.find(t.Context(), &f))
 			if f.Stage != record.Present || f.Uses["intent"] != record.Present {
 				t.Errorf("stage and publication in the mount table: %v, %v; want both found", f.Stage, f.Uses["intent"])
 			}
@@ -120,7 +120,7 @@ func TestWhatOnlyGoesForwardRestsOnWhatWasKnownAMomentAgo(t *testing.T) {
 	f := b.facts()
 	before := b.has("Table")
 	b.agent.Mounts = staleMounts{b.agent.Mounts, table}
-	b.must(b.agent.find(&f))
+	b.must(b.agent.find(t.Context(), &f))
 	if n := b.has("Table") - before; n != 0 || f.Stage != record.Present {
 		t.Errorf("stage: %v, with %d reads of the whole mount table; want it found without any", f.Stage, n)
 	}

@@ -157,16 +157,26 @@ func (p publishedIntents) Published(i *volumesv1alpha1.VolumeAttachmentIntent) (
 	f.Intents = []*volumesv1alpha1.VolumeAttachmentIntent{i}
 	f.Compare(table)
 	e, mounted := table.At(u.Path)
-	if !mounted || !f.Bindable(*u) || p.agent.examine(p.agent.steps.Lifetime, r) {
+	if !mounted || !f.Bindable(*u) || p.agent.examine(p.agent.steps.Lifetime, r) || p.hasMoved(*u, r) {
 		return nil, nil
 	}
 	whole := ""
-	if driver, ok := table.At(u.Target); ok && u.Target != u.Path {
+	if driver, ok := table.At(u.Target); ok && u.SubPath() != "" {
 		whole = record.SourceOf(driver)
 	}
 	return &inline.Publication{VolumeName: r.VolumeName, AttachmentUID: r.AttachmentUID, Path: u.Path,
 		Source: record.SourceOf(e), Whole: whole, Unhealthy: r.Health,
 		SinglePod: slices.Contains(f.VolumeSource().AccessModes, corev1.ReadWriteOncePod)}, nil
+}
+
+// hasMoved reports whether the sub path of a publication names another directory by now. The kernel reports no rename,
+// so the volume is reconciled then. That waits a little: who renames decides how often.
+func (p publishedIntents) hasMoved(u record.Use, r *record.Record) bool {
+	moved := p.agent.moved(p.agent.steps.Lifetime, u)
+	if moved {
+		p.agent.queue.queue.AddAfter(key{volume: r.VolumeName}, status.FirstBackoff)
+	}
+	return moved
 }
 
 // facts are what is known of the volume without its intents and the mount table.

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -35,7 +36,7 @@ func TestRealMountsOfPods(t *testing.T) {
 	} {
 		for name, test := range map[string]func(*testing.T, *realNode){
 			"pods write, read and are refused to write, over a restart, and nothing is left": testRealPods,
-			"a pod sees the sub path of its intent, and no link leads out of it":             testRealPodSubPath,
+			"a pod sees what the sub path of its intent names, and no link leads out of it":  testRealPodSubPath,
 			"an option of the intent holds in its pods":                                      testRealPodOptions,
 			"a read-only intent takes no writes, also where its driver ignores it":           testRealPodReadOnly,
 			"a path at which nothing is published is never bound":                            testRealPodBarePath,
@@ -116,14 +117,41 @@ func testRealPodSubPath(t *testing.T, n *realNode) {
 	if entries, err := os.ReadDir(p.target()); err != nil || len(entries) != 1 || entries[0].Name() != "file" {
 		t.Errorf("directory of pod %s: %v, error %v; want the part of the volume", p.name, entries, err)
 	}
-	// The tenant lays a link where the part was; what is bound stays the part.
-	n.must(errors.Join(os.Rename(filepath.Join(root, "part"), filepath.Join(root, "moved")),
-		os.Symlink("/etc", filepath.Join(root, "part"))))
+	// The tenant lays a link where the part was; what is bound stays the part, and no other pod gets it.
+	name := filepath.Join(root, "part")
+	n.must(errors.Join(os.Rename(name, filepath.Join(root, "moved")), os.Symlink("/etc", name)))
 	late := n.pod("late", part)
-	n.bound(a, late)
-	if data, err := os.ReadFile(filepath.Join(late.target(), "file")); err != nil || string(data) != "part" {
-		t.Errorf("file of pod %s: %q, error %v; want that of the part", late.name, data, err)
+	answer := late.publish(a)
+	n.usedBy(part, "default/web")
+	got := n.condition(part, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonUsedByPods)
+	if m := got.Status.LastError.Message; !strings.Contains(m, "sub path part was renamed or removed") {
+		t.Errorf("intent %s: message %q, want it to name the sub path", part.Name, m)
 	}
+	holds := func(p testPod, content string) {
+		t.Helper()
+		if data, err := os.ReadFile(filepath.Join(p.target(), "file")); err != nil || string(data) != content {
+			t.Errorf("file of pod %s: %q, error %v; want %q", p.name, data, err, content)
+		}
+	}
+	holds(p, "part")
+	makePart := func(content string) {
+		n.must(errors.Join(os.Mkdir(name, 0o755), os.WriteFile(filepath.Join(name, "file"), []byte(content), 0o600)))
+	}
+	n.must(os.Remove(name))
+	makePart("another part")
+	n.unbound(a, p)
+	n.must(late.answer(answer))
+	holds(late, "another part")
+	n.unbound(a, late)
+	// The part is removed and made again.
+	n.must(os.RemoveAll(name))
+	last := n.pod("last", part)
+	answer = last.publish(a)
+	n.condition(part, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonSubPathInvalid)
+	makePart("the last part")
+	n.must(last.answer(answer))
+	holds(last, "the last part")
+	n.unbound(a, last)
 	for _, intent := range []string{"etc", "link"} {
 		leading := n.want(v, intent, func(i *volumesv1alpha1.VolumeAttachmentIntent) {
 			i.Spec.Mount = &volumesv1alpha1.MountSpec{SubPath: intent}
@@ -131,8 +159,6 @@ func testRealPodSubPath(t *testing.T, n *realNode) {
 		n.condition(leading, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonSubPathInvalid)
 		n.release(leading)
 	}
-	n.unbound(a, p)
-	n.unbound(a, late)
 	n.end(v, whole, part)
 }
 

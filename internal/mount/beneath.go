@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -42,6 +43,42 @@ func (m *Mounter) OpenBeneath(ctx context.Context, root, subPath string) (*os.Fi
 		return nil, err
 	}
 	return <-opened, nil
+}
+
+// Shows reports whether path is the directory subPath of root, as OpenBeneath finds it now. It is not if nothing has
+// that name, if a symbolic link has, or if the server has no directory of path any more.
+func (m *Mounter) Shows(ctx context.Context, path, root, subPath string) (bool, error) {
+	// Buffered: the caller may have given up.
+	shown := make(chan bool, 1)
+	err := m.run(ctx, examinations, "sub path comparison", filepath.Clean(path), func() error {
+		same, err := shows(path, root, subPath)
+		shown <- same
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	return <-shown, nil
+}
+
+func shows(path, root, subPath string) (same bool, err error) {
+	rootFD, err := openPath(root, unix.O_DIRECTORY)
+	if err != nil {
+		return false, fmt.Errorf("opening %s: %w", root, err)
+	}
+	defer func() { err = errors.Join(err, unix.Close(rootFD)) }()
+	fd, err := openBeneath(rootFD, filepath.Clean(subPath))
+	switch {
+	case errors.Is(err, ErrSubPath), errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("opening %s beneath %s: %w", subPath, root, err)
+	}
+	defer func() { err = errors.Join(err, unix.Close(fd)) }()
+	if same, err = sameFile(fd, path); errors.Is(err, unix.ESTALE) {
+		return false, nil
+	}
+	return same, err
 }
 
 func checkSubPath(subPath string) error {

@@ -140,6 +140,45 @@ func TestASubPathStaysBeneathItsRoot(t *testing.T) {
 	}
 }
 
+func TestADirectoryIsComparedWithWhatItsSubPathNamesNow(t *testing.T) {
+	m, dir := New(Options{}), t.TempDir()
+	root := mkdir(t, dir, "root")
+	part, moved := mkdir(t, root, "a", "part"), filepath.Join(root, "moved")
+	published := part
+	rename := func(from, to string) error {
+		if published == from {
+			published = to
+		}
+		return os.Rename(from, to)
+	}
+	for _, c := range []struct {
+		name   string
+		change func() error
+		want   bool
+	}{
+		{"it is as it was", func() error { return nil }, true},
+		{"nothing has the name", func() error { return rename(part, moved) }, false},
+		{"a link to it has the name", func() error { return os.Symlink("../moved", part) }, false},
+		{"another directory has the name",
+			func() error { return errors.Join(os.Remove(part), os.Mkdir(part, 0o755)) }, false},
+		{"it has its name again", func() error { return errors.Join(os.Remove(part), rename(moved, part)) }, true},
+		{"a directory above it is another one", func() error {
+			published = filepath.Join(root, "b", "part")
+			return errors.Join(os.Rename(filepath.Dir(part), filepath.Dir(published)), os.MkdirAll(part, 0o755))
+		}, false},
+	} {
+		if err := c.change(); err != nil {
+			t.Fatal(err)
+		}
+		if same, err := m.Shows(t.Context(), published, root, "a/part"); err != nil || same != c.want {
+			t.Errorf("%s: %t, error %v; want %t", c.name, same, err, c.want)
+		}
+	}
+	if _, err := m.Shows(t.Context(), published, filepath.Join(dir, "none"), "a/part"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without a root: error %v, want %v", err, fs.ErrNotExist)
+	}
+}
+
 func TestNoRaceLeadsASubPathOutside(t *testing.T) {
 	m, dir := New(Options{}), t.TempDir()
 	root, outside := mkdir(t, dir, "root"), mkdir(t, dir, "outside")

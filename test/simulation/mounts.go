@@ -144,6 +144,16 @@ func (k kernel) OpenMount(ctx context.Context, path string) (*os.File, error) {
 	return file, err
 }
 
+// Shows compares without taking time.
+func (k kernel) Shows(_ context.Context, path, root, subPath string) (bool, error) {
+	k.m.world.mu.Lock()
+	defer k.m.world.mu.Unlock()
+	there, mounted := k.m.at(path)
+	part, ok := k.m.at(root)
+	part.Root = filepath.Join(part.Root, subPath)
+	return mounted && ok && there.SameSource(part.Entry), nil
+}
+
 // OpenBeneath opens a directory that every volume has.
 func (k kernel) OpenBeneath(ctx context.Context, root, subPath string) (*os.File, error) {
 	file, err := k.OpenMount(ctx, root)

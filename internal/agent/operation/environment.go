@@ -216,6 +216,8 @@ type Mounts interface {
 	BindFile(ctx context.Context, source *os.File, target string, readOnly bool, options []string) error
 	BindAlone(ctx context.Context, source *os.File, target string, readOnly bool) error
 	OpenBeneath(ctx context.Context, root, subPath string) (*os.File, error)
+	// Shows is mount.Mounter's.
+	Shows(ctx context.Context, path, root, subPath string) (bool, error)
 	OpenMount(ctx context.Context, path string) (*os.File, error)
 	Unmount(ctx context.Context, path string) error
 	EnsureDir(ctx context.Context, path string, perm fs.FileMode) error

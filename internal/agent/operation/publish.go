@@ -187,7 +187,7 @@ func (env *Environment) completePublication(ctx context.Context, v *Volume, f pl
 		return err
 	}
 	u.Source = record.SourceOf(e)
-	u.Phase = record.PhaseDone
+	u.Phase, u.Moved = record.PhaseDone, false
 	env.announcePublished(v, f, *u)
 	return nil
 }

@@ -37,7 +37,7 @@ var unpublishStep = step{
 func (env *Environment) Unpublish(ctx context.Context, v *Volume, f plan.Facts, intent types.UID) error {
 	u := v.Record.UseOf(intent)
 	if err := env.withdraw(ctx, v, f, u); err != nil {
-		return err
+		return explainMoved(*u, err)
 	}
 	v.Unsaved = true
 	if i := f.Intent(intent); f.Stale() || i == nil || f.Ends(*u) {
@@ -46,6 +46,18 @@ func (env *Environment) Unpublish(ctx context.Context, v *Volume, f plan.Facts, 
 	}
 	*u = record.Use{Intent: u.Intent, Want: volumesv1alpha1.DesiredStaged}
 	return nil
+}
+
+// explainMoved adds why a publication is undone that its intent has not changed, to the error for pods that use it.
+func explainMoved(u record.Use, err error) error {
+	var p *failure.Problem
+	if !u.Moved || !errors.As(err, &p) || p.Reason != volumesv1alpha1.ReasonUsedByPods {
+		return err
+	}
+	explained := *p
+	explained.Message = fmt.Sprintf("sub path %s was renamed or removed, and another directory is published: %s",
+		u.SubPath(), p.Message)
+	return &explained
 }
 
 // withdraw undoes the publication, if there is one, while no pod uses it.

@@ -224,6 +224,8 @@ func TestPlans(t *testing.T) {
 		{"other mount options too", func(f *plan.Facts) {
 			f.Intents[0].Spec.Mount = &volumesv1alpha1.MountSpec{Options: []string{"nodev"}}
 		}, "unpublish intent-1"},
+		{"and a sub path that names another directory by now",
+			func(f *plan.Facts) { f.Record.Uses[0].Moved = true }, "unpublish intent-1"},
 		{"while the kubelet uses the stage the agent's reference goes",
 			func(f *plan.Facts) { plantest.Unused(f); f.Kubelet = &kubelet.TrackedUse{} }, "dereference"},
 		{"and then the kubelet is waited for", func(f *plan.Facts) {

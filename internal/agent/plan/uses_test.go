@@ -57,6 +57,7 @@ func TestWhenAUseDiffersFromItsIntent(t *testing.T) {
 		{"it is to be mounted otherwise", with(func(f *plan.Facts) {
 			f.Intents[0].Spec.Mount = &volumesv1alpha1.MountSpec{SubPath: "x"}
 		}), true},
+		{"its sub path names another directory by now", with(func(f *plan.Facts) { f.Record.Uses[0].Moved = true }), true},
 		{"nothing was published yet", with(unpublishedUse,
 			func(f *plan.Facts) { f.Intents[0].Spec.ReadOnly = true }), false},
 		{"it was for the stage only", with(wantsStage, func(f *plan.Facts) { f.Intents[0].Spec.ReadOnly = true }),

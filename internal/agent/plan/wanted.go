@@ -70,14 +70,15 @@ func (f Facts) Wants(u record.Use) bool {
 	})
 }
 
-// Differs reports that the publication was asked for with other parameters than its intent has now.
+// Differs reports that the publication is not what its intent asks for: it was asked for with other parameters, or its
+// sub path names another directory by now.
 func (f Facts) Differs(u record.Use) bool {
 	i := f.Intent(u.Intent.UID)
 	if i == nil || u.Phase == record.PhaseNone || u.Want != volumesv1alpha1.DesiredPublished ||
 		i.Spec.DesiredState != volumesv1alpha1.DesiredPublished {
 		return false
 	}
-	return u.ReadOnly != i.Spec.ReadOnly || !reflect.DeepEqual(u.Mount, i.Spec.Mount)
+	return u.Moved || u.ReadOnly != i.Spec.ReadOnly || !reflect.DeepEqual(u.Mount, i.Spec.Mount)
 }
 
 // Kept reports that some use stays, or is about to come.

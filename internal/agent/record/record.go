@@ -136,6 +136,8 @@ type Use struct {
 	Device string `json:"device,omitempty"`
 	Seq    uint64 `json:"seq,omitempty"`
 	BootID string `json:"bootID,omitempty"`
+	// Moved: the sub path was renamed or removed since, so Path shows another directory than it names now.
+	Moved bool `json:"moved,omitempty"`
 	// Live: the intent, which wants the volume staged only, was there when the volume was in use.
 	Live bool `json:"live,omitempty"`
 }
@@ -288,9 +290,6 @@ func (r *Record) Users() []string {
 	slices.Sort(users)
 	return users
 }
-
-// Block reports whether the volume is a raw device.
-func (r *Record) Block() bool { return r.Mode == corev1.PersistentVolumeBlock }
 
 // Copy returns a deep copy.
 func (r *Record) Copy() *Record {

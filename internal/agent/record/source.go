@@ -121,6 +121,9 @@ func (s VolumeSource) shared() bool {
 
 func (s VolumeSource) block() bool { return s.Mode == corev1.PersistentVolumeBlock }
 
+// Block reports whether the volume is a raw device.
+func (r *Record) Block() bool { return r.Mode == corev1.PersistentVolumeBlock }
+
 // Staging is where the volume is staged.
 func (p Paths) Staging(s VolumeSource) string {
 	switch {
