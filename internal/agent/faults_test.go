@@ -46,6 +46,7 @@ func TestFaultsAreToldAndMendThemselves(t *testing.T) {
 		"a part of the volume that is mounted elsewhere keeps it in use":     testPartElsewhere,
 		"a driver of many words keeps nothing from being told":               testManyWords,
 		"a mount that a final error leaves behind is undone":                 testFinalWithEffect,
+		"what a driver has begun and not finished is undone":                 testFailedInPart,
 	})
 }
 
@@ -267,6 +268,33 @@ func testFinalWithEffect(t *testing.T, c *cluster) {
 			n.release(i)
 			n.gone(v)
 			n.nothingLeft()
+		})
+	}
+}
+
+// testFailedInPart has the driver fail after it may have done a part of its work that no mount shows, and fail once to
+// undo it.
+func testFailedInPart(t *testing.T, c *cluster) {
+	for method, undo := range map[string]string{"stage": "unstage", "publish": "unpublish"} {
+		t.Run(method, func(t *testing.T) {
+			t.Parallel()
+			n, v := c.node(t), testVolume{handle: "vol"}
+			n.driver.before = n.inUseIsSet
+			n.driver.fail(method, slices.Repeat([]error{transient("Internal")}, 100)...)
+			n.driver.fail(undo, transient("Internal"))
+			n.start()
+			n.attach(v, "uid-1")
+			i := n.want(v, "data")
+			n.intent(i, "the failure", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+				return i.Status.LastError != nil && i.Status.LastError.Operation == method
+			})
+			n.release(i)
+			n.intent(i, "the failure to undo it", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+				return i.Status.LastError != nil && i.Status.LastError.Operation == undo
+			})
+			n.gone(v)
+			n.nothingLeft()
+			n.calledTimes(undo+" vol", 2)
 		})
 	}
 }

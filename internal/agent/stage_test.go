@@ -35,6 +35,10 @@ func transient(code string) error {
 	return &driver.Error{Outcome: driver.Transient, Code: code, Message: "it failed"}
 }
 
+func refusal() error {
+	return &driver.Error{Outcome: driver.Transient, Code: "FailedPrecondition", Message: "not so", NoEffect: true}
+}
+
 func uncertain() error {
 	return &driver.Error{Outcome: driver.Uncertain, Code: "Unavailable", Message: "no answer"}
 }
@@ -130,31 +134,32 @@ func TestWhatTheDriverAnswersToAStage(t *testing.T) {
 		answer error
 		is     func(*bench) bool
 	}{
-		"a final error of the first call: nothing was done": {func(*bench) {}, transient("Internal"), unstagedRecord},
-		"an uncertain one may have done it":                 {func(*bench) {}, uncertain(), doubtful},
-		"a final error after an uncertain one": {func(b *bench) {
+		"a refusal of the first call: nothing was done":           {func(*bench) {}, refusal(), unstagedRecord},
+		"a final error of the first call may have left something": {func(*bench) {}, transient("Internal"), doubtful},
+		"an uncertain one may have done it":                       {func(*bench) {}, uncertain(), doubtful},
+		"a refusal after an uncertain one": {func(b *bench) {
 			b.driver.fail("stage", uncertain())
 			if b.act(plan.Stage) == nil {
 				b.t.Errorf("staging volume %s: no error, want one", b.volume.Name)
 			}
-		}, transient("Internal"), doubtful},
-		"a final error where somebody has unmounted what was staged": {func(b *bench) {
+		}, refusal(), doubtful},
+		"a refusal where somebody has unmounted what was staged": {func(b *bench) {
 			b.done(plan.Stage)
 			b.kernel.umount(b.volume.Record.Stage.Path)
-		}, transient("Internal"), doubtful},
-		"a final error, and yet it is mounted": {func(b *bench) {
+		}, refusal(), doubtful},
+		"a refusal, and yet it is mounted": {func(b *bench) {
 			b.after["stage"] = func() {
 				b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", b.volume.Record.Stage.Path))
 			}
 			b.driver.before = func(string, string) error { b.after["stage"](); return nil }
-		}, transient("Internal"), doubtful},
+		}, refusal(), doubtful},
 		"a final error, and the kubelet's stage was there before": {func(b *bench) {
 			b.must(os.MkdirAll(b.volume.Record.Stage.Path, 0o750))
 			b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", b.volume.Record.Stage.Path))
 		}, transient("Internal"), unstagedRecord},
-		"a final error, and the mount table cannot be read": {func(b *bench) {
+		"a refusal, and the mount table cannot be read": {func(b *bench) {
 			b.driver.before = func(string, string) error { b.failures["Table"] = errInjected; return nil }
-		}, transient("Internal"), doubtful},
+		}, refusal(), doubtful},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, filesystem)
@@ -556,24 +561,26 @@ func TestWhatTheDriverAnswersToAPublication(t *testing.T) {
 		answer error
 		phase  record.Phase
 	}{
-		"a final error of the first call: nothing was done": {func(*bench) {}, transient("Internal"), record.PhaseNone},
-		"an uncertain one may have done it":                 {func(*bench) {}, uncertain(), record.PhaseUncertain},
-		"a final error after an uncertain one": {func(b *bench) {
+		"a refusal of the first call: nothing was done": {func(*bench) {}, refusal(), record.PhaseNone},
+		"a final error of the first call may have left something": {func(*bench) {}, transient("Internal"),
+			record.PhaseUncertain},
+		"an uncertain one may have done it": {func(*bench) {}, uncertain(), record.PhaseUncertain},
+		"a refusal after an uncertain one": {func(b *bench) {
 			b.driver.fail("publish", uncertain())
 			if b.act(plan.Publish) == nil {
 				b.t.Errorf("publishing volume %s: no error, want one", b.volume.Name)
 			}
-		}, transient("Internal"), record.PhaseUncertain},
-		"a final error where somebody has unmounted what was published": {func(b *bench) {
+		}, refusal(), record.PhaseUncertain},
+		"a refusal where somebody has unmounted what was published": {func(b *bench) {
 			b.done(plan.Publish)
 			b.kernel.umount(b.volume.Record.Uses[0].Path)
-		}, transient("Internal"), record.PhaseUncertain},
-		"a final error, and yet it is mounted": {func(b *bench) {
+		}, refusal(), record.PhaseUncertain},
+		"a refusal, and yet it is mounted": {func(b *bench) {
 			b.driver.before = func(string, string) error {
 				b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", b.volume.Record.Uses[0].Path))
 				return nil
 			}
-		}, transient("Internal"), record.PhaseUncertain},
+		}, refusal(), record.PhaseUncertain},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, filesystem)

@@ -19,7 +19,8 @@ const (
 	Invalid Outcome = "Invalid"
 	// NotFound is final: the driver does not know the volume.
 	NotFound Outcome = "NotFound"
-	// Transient is final for this call: it had no effect and is not running. A later call may succeed.
+	// Transient is final for this call: what was asked for did not come about, and the call is not running. A later one
+	// may succeed. Whether it may have left a part of its work behind, see HadNoEffect.
 	Transient Outcome = "Transient"
 	// Uncertain means that the call may have had its effect, may have it later, or never. It never means "not mounted".
 	Uncertain Outcome = "Uncertain"
@@ -33,6 +34,8 @@ type Error struct {
 	Code string
 	// Message for a person. It never contains a secret.
 	Message string
+	// NoEffect: the driver has refused the call before it began, or never got it.
+	NoEffect bool
 	// Err is the cause, may be nil.
 	Err error
 }
@@ -58,6 +61,13 @@ func IsInvalid(err error) bool { return err != nil && OutcomeOf(err) == Invalid 
 
 // IsNotFound reports whether the driver does not know the volume.
 func IsNotFound(err error) bool { return err != nil && OutcomeOf(err) == NotFound }
+
+// HadNoEffect reports whether it is known that the call has left nothing behind. One that a driver has begun and that
+// failed may have: a session, a mapping, a decrypted device.
+func HadNoEffect(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && (e.NoEffect || e.Outcome == Invalid || e.Outcome == NotFound)
+}
 
 // CodeOf returns the error's code, or a general one.
 func CodeOf(err error) string {

@@ -184,7 +184,7 @@ func (env *Environment) secrets(ctx context.Context, ref *corev1.SecretReference
 	return values, nil
 }
 
-// nothingAt reports whether the mount table shows nothing at path, as after a driver's final error it should.
+// nothingAt reports whether the mount table shows nothing at path, as after a driver's refusal it should.
 func (env *Environment) nothingAt(path string) bool {
 	table, err := env.Mounts.Table()
 	return err == nil && len(table.All(path)) == 0

@@ -94,8 +94,8 @@ func (env *Environment) Publish(ctx context.Context, v *Volume, f plan.Facts, in
 	switch {
 	case err == nil:
 		return env.published(ctx, v, f, u)
-	case before.Phase == record.PhaseNone && !driver.IsUncertain(err) && env.nothingAt(u.Target):
-		*u = before // a final error of the first call: nothing was done
+	case before.Phase == record.PhaseNone && driver.HadNoEffect(err) && env.nothingAt(u.Target):
+		*u = before
 	}
 	return err
 }

@@ -76,11 +76,19 @@ func (env *Environment) stage(ctx context.Context, v *Volume, f plan.Facts) erro
 	switch {
 	case err == nil:
 		return env.staged(ctx, v, f, before, label)
-	case before.Phase == record.PhaseNone && !driver.IsUncertain(err) &&
-		(f.Stage != record.Missing || env.nothingAt(r.Stage.Path)):
-		r.Stage = before // a final error of the first call: nothing was done
+	case before.Phase == record.PhaseNone && env.leftNothing(f, r.Stage.Path, err):
+		r.Stage = before
 	}
 	return env.ExplainStage(f, err)
+}
+
+// leftNothing reports whether a first call that failed has left nothing to undo. Where the volume was staged by the
+// kubelet, what a final error has left is undone with that.
+func (env *Environment) leftNothing(f plan.Facts, path string, err error) bool {
+	if f.Stage != record.Missing {
+		return !driver.IsUncertain(err)
+	}
+	return driver.HadNoEffect(err) && env.nothingAt(path)
 }
 
 // stageLabel is the SELinux label to stage with; empty for none. What is mounted at the staging path already, also by

@@ -64,6 +64,18 @@ var (
 	}
 )
 
+// refusals are the codes that CSI has for a call that the driver does not begin: the request or its secrets are wrong,
+// or the volume is not as the call needs it. What fails later has others, such as Internal.
+var refusals = map[codes.Code]bool{
+	codes.InvalidArgument:    true,
+	codes.NotFound:           true,
+	codes.AlreadyExists:      true,
+	codes.PermissionDenied:   true,
+	codes.FailedPrecondition: true,
+	codes.Unimplemented:      true,
+	codes.Unauthenticated:    true,
+}
+
 // outcome derives an error's outcome from its code and from how far the call got.
 func outcome(code codes.Code, p progress, m meaning, readOnly bool) driver.Outcome {
 	switch final, listed := m[code]; {
@@ -117,10 +129,11 @@ func (r rpc) typed(driverName string, err error, p progress, secrets map[string]
 		name = cause
 	}
 	return &driver.Error{
-		Outcome: outcome(code, p, r.meaning, r.readOnly),
-		Code:    name,
-		Message: fmt.Sprintf("%s of driver %s: %s", r.name, driverName, message),
-		Err:     cause(code, message),
+		Outcome:  outcome(code, p, r.meaning, r.readOnly),
+		Code:     name,
+		Message:  fmt.Sprintf("%s of driver %s: %s", r.name, driverName, message),
+		NoEffect: !p.sent || p.answered && refusals[code],
+		Err:      cause(code, message),
 	}
 }
 

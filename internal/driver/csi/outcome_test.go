@@ -63,6 +63,10 @@ var wanted = map[string]map[driver.Outcome][]codes.Code{
 var uncertainCodes = []codes.Code{codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted,
 	codes.Aborted}
 
+// refusedCodes are for calls that the driver did not begin.
+var refusedCodes = []codes.Code{codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied,
+	codes.FailedPrecondition, codes.Unimplemented, codes.Unauthenticated}
+
 func wantedOutcome(operation string, code codes.Code) driver.Outcome {
 	for outcome, listed := range wanted[operation] {
 		if slices.Contains(listed, code) {
@@ -81,6 +85,11 @@ func TestEachCodeOfEachCallHasItsOutcome(t *testing.T) {
 			err := operate(t.Context(), d)
 			if got, want := driver.OutcomeOf(err), wantedOutcome(name, code); got != want {
 				t.Errorf("outcome of %s, answered %s: %s, want %s", name, code, got, want)
+			}
+			if bringsUp := name == "Stage" || name == "Publish"; bringsUp &&
+				driver.HadNoEffect(err) != slices.Contains(refusedCodes, code) {
+				t.Errorf("%s answered %s: nothing is left behind: %t, want %t", name, code, driver.HadNoEffect(err),
+					slices.Contains(refusedCodes, code))
 			}
 			if driver.CodeOf(err) != code.String() || !strings.Contains(err.Error(), "because") {
 				t.Errorf("%s answered %s: error %v, want this code and the driver's message", name, code, err)
@@ -104,8 +113,9 @@ func TestACallThatDidNotReachTheDriverIsTransient(t *testing.T) {
 				t.Fatal(err)
 			}
 			stop()
-			if err := operate(t.Context(), d); driver.OutcomeOf(err) != driver.Transient || driver.CodeOf(err) != "Unavailable" {
-				t.Errorf("%s while the driver is down: outcome %s, error %v; want Transient, Unavailable", name,
+			if err := operate(t.Context(), d); driver.OutcomeOf(err) != driver.Transient ||
+				driver.CodeOf(err) != "Unavailable" || !driver.HadNoEffect(err) {
+				t.Errorf("%s while the driver is down: outcome %s, error %v; want Transient, Unavailable, and no effect", name,
 					driver.OutcomeOf(err), err)
 			}
 			mute(t, socket)
@@ -175,8 +185,9 @@ func TestADriverThatDiesDuringTheCallLeavesItUncertain(t *testing.T) {
 		if name == "Stats" {
 			want = driver.Transient // it changes nothing
 		}
-		if err := operate(t.Context(), d); driver.OutcomeOf(err) != want {
-			t.Errorf("%s while the driver dies: outcome %s, error %v; want %s", name, driver.OutcomeOf(err), err, want)
+		if err := operate(t.Context(), d); driver.OutcomeOf(err) != want || driver.HadNoEffect(err) {
+			t.Errorf("%s while the driver dies: outcome %s, error %v; want %s that may have had an effect", name,
+				driver.OutcomeOf(err), err, want)
 		}
 	}
 }
