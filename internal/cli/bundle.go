@@ -51,7 +51,12 @@ type bundle struct {
 	file  string
 	index []string
 	tar   *tar.Writer
+	// broken is true if an error ended a list that the user may read.
+	broken bool
 }
+
+// errBroken ends a bundle that lacks what it should have.
+var errBroken = errors.New("the archive is not complete: errors ended lists, which index.txt in it has")
 
 func newBundle(o *options) *cobra.Command {
 	b := &bundle{options: o}
@@ -122,6 +127,9 @@ func (b *bundle) run(ctx context.Context, g *facts.Gatherer, _ []string) (err er
 	if _, err = fmt.Fprintln(b.Out, b.file); err != nil {
 		return err
 	}
+	if ctx.Err() == nil && b.broken {
+		return errBroken
+	}
 	return ctx.Err() // an archive of what was read until then
 }
 
@@ -133,6 +141,7 @@ func (b *bundle) objects(ctx context.Context, g *facts.Gatherer) {
 		if n > 0 || err == nil {
 			err = errors.Join(err, b.add(k.name+".yaml", out.Bytes()))
 		}
+		b.ended(n, err)
 		switch {
 		case err != nil && n > 0:
 			b.index = append(b.index, fmt.Sprintf("%s: only the first %d: %v", k.name, n, err))
@@ -164,6 +173,12 @@ func (k kept) write(ctx context.Context, r client.Reader, out *bytes.Buffer) (n 
 	return n, true, nil
 }
 
+// ended remembers whether an error ended a list of which so many objects were read. What the user may not read, or the
+// API server does not serve, is left out on purpose.
+func (b *bundle) ended(n int, err error) {
+	b.broken = b.broken || err != nil && (n > 0 || !facts.Denied(err) && !facts.NoKind(err))
+}
+
 func (b *bundle) note(name string, err error) {
 	if err != nil {
 		b.index = append(b.index, name+": left out: "+err.Error())
@@ -193,6 +208,7 @@ func (b *bundle) logs(ctx context.Context, g *facts.Gatherer) {
 	}
 	pods, err := r.Clientset.CoreV1().Pods(b.system).List(ctx, listOptions())
 	if err != nil {
+		b.ended(0, err)
 		b.note("logs", err)
 		return
 	}

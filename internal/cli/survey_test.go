@@ -20,7 +20,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -175,6 +178,39 @@ func TestASupportBundleThatTookTooLongHasWhatWasReadUntilThen(t *testing.T) {
 	}
 	if files["intents.yaml"] == "" {
 		t.Errorf("the archive has %q, want the first intent", files)
+	}
+}
+
+func TestASupportBundleThatAnErrorEndedIsNoSuccess(t *testing.T) {
+	classes := schema.GroupResource{Group: "storage.k8s.io", Resource: "storageclasses"}
+	for _, tt := range []struct {
+		err   error
+		after int // pages
+		exit  int
+		index string
+	}{
+		{apierrors.NewResourceExpired("too old"), 1, Failed, "only the first 100: too old"},
+		{os.ErrDeadlineExceeded, 0, Failed, "left out: i/o timeout"}, // of --request-timeout
+		{apierrors.NewForbidden(classes, "", nil), 1, Failed, "only the first 100: "},
+		{apierrors.NewForbidden(classes, "", nil), 0, Fine, "left out: "},
+		{&meta.NoKindMatchError{}, 0, Fine, "left out: "},
+	} {
+		pages := 0
+		exit, files := bundleOf(t.Context(), t, lister{list: func(_ context.Context, list client.ObjectList) error {
+			classes, ok := list.(*storagev1.StorageClassList)
+			if !ok {
+				return nil
+			}
+			if pages++; pages > tt.after {
+				return tt.err
+			}
+			classes.Items, classes.Continue = make([]storagev1.StorageClass, listedAtOnce), "next"
+			return nil
+		}})
+		if index := files["index.txt"]; exit != tt.exit || !strings.Contains(index, "storageclasses: "+tt.index) {
+			t.Errorf("%v after %d pages: exit code %d, index %q; want %d and %q", tt.err, tt.after, exit, index, tt.exit,
+				tt.index)
+		}
 	}
 }
 
