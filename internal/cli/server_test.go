@@ -52,13 +52,17 @@ type installedAs struct {
 
 func (r installedAs) Installed(context.Context) (bool, error) { return r.installed, nil }
 
-// The API server sets the times of creation itself, so the reports are made as of ten minutes later.
+// The API server sets the times of creation itself, so the reports are made as of ten minutes later, and two causes that
+// differ only in which object was created first are not among them.
 func TestTheSameCausesAreFoundOnARealAPIServer(t *testing.T) {
 	if os.Getenv(apiserver.AssetsVariable) == "" {
 		t.Skipf("LEFT OUT (needs %s)", apiserver.AssetsVariable)
 	}
 	later := time.Now().Add(10 * time.Minute)
 	for _, f := range fixtures(t, later) {
+		if strings.HasPrefix(f.name, "attachment-claim-created-again") {
+			continue
+		}
 		t.Run(f.name, func(t *testing.T) {
 			config, c := apiserver.Borrow(t)
 			f.create(t, c)
