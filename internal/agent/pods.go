@@ -157,7 +157,7 @@ func (p publishedIntents) Published(i *volumesv1alpha1.VolumeAttachmentIntent) (
 	f.Intents = []*volumesv1alpha1.VolumeAttachmentIntent{i}
 	f.Compare(table)
 	e, mounted := table.At(u.Path)
-	if !mounted || !f.Bindable(*u) || p.agent.examine(p.agent.steps.Lifetime, r) || p.hasMoved(*u, r) {
+	if !mounted || p.agent.examine(p.agent.steps.Lifetime, r) || p.hasMoved(*u, r) || !f.Bindable(*u) {
 		return nil, nil
 	}
 	whole := ""
@@ -170,10 +170,10 @@ func (p publishedIntents) Published(i *volumesv1alpha1.VolumeAttachmentIntent) (
 }
 
 // hasMoved reports whether the sub path of a publication names another directory by now. The kernel reports no rename,
-// so the volume is reconciled then. That waits a little: who renames decides how often.
+// there or back, so the volume is reconciled then. That waits a little: who renames decides how often.
 func (p publishedIntents) hasMoved(u record.Use, r *record.Record) bool {
 	moved := p.agent.moved(p.agent.steps.Lifetime, u)
-	if moved {
+	if moved || u.Moved {
 		p.agent.queue.queue.AddAfter(key{volume: r.VolumeName}, status.FirstBackoff)
 	}
 	return moved

@@ -137,12 +137,25 @@ func testRealPodSubPath(t *testing.T, n *realNode) {
 	makePart := func(content string) {
 		n.must(errors.Join(os.Mkdir(name, 0o755), os.WriteFile(filepath.Join(name, "file"), []byte(content), 0o600)))
 	}
-	n.must(os.Remove(name))
-	makePart("another part")
-	n.unbound(a, p)
+	// It has its name again, and nothing reports that.
+	moved := filepath.Join(root, "moved")
+	n.must(errors.Join(os.Remove(name), os.Rename(moved, name)))
+	again := n.pod("again", part)
+	n.bound(a, again)
+	holds(again, "part")
+	n.unbound(a, again)
 	n.must(late.answer(answer))
-	holds(late, "another part")
 	n.unbound(a, late)
+	// Another directory gets the name.
+	n.must(os.Rename(name, moved))
+	makePart("another part")
+	later := n.pod("later", part)
+	answer = later.publish(a)
+	n.usedBy(part, "default/web")
+	n.unbound(a, p)
+	n.must(later.answer(answer))
+	holds(later, "another part")
+	n.unbound(a, later)
 	// The part is removed and made again.
 	n.must(os.RemoveAll(name))
 	last := n.pod("last", part)

@@ -335,6 +335,21 @@ func TestAVolumeWithDeadDisksIsExaminedAgainSoon(t *testing.T) {
 	reported("")
 }
 
+// A driver may mount again at its own path, where the agent's bind still has the mount of before.
+func TestAReadOnlyBindOfAMountThatHasDiedIsSick(t *testing.T) {
+	b := newBench(t, filesystem)
+	b.want("intent", readOnly)
+	b.stage()
+	b.done(plan.Publish)
+	u := b.volume.Record.Uses[0]
+	b.kernel.access, b.kernel.sickAt = unix.ENOTCONN, u.Path
+	b.agent.examine(t.Context(), b.volume.Record)
+	b.volume.RecordExamination()
+	if b.volume.Record.Sick == nil || u.Path == u.Target {
+		t.Errorf("volume whose bind %s of %s has lost its daemon: not sick, want it sick", u.Path, u.Target)
+	}
+}
+
 func TestASickVolumeIsStagedAgain(t *testing.T) {
 	sick := func(t *testing.T) *bench {
 		b := newBench(t, filesystem)

@@ -46,7 +46,8 @@ func (m *Mounter) OpenBeneath(ctx context.Context, root, subPath string) (*os.Fi
 }
 
 // Shows reports whether path is the directory subPath of root, as OpenBeneath finds it now. It is not if nothing has
-// that name, if a symbolic link has, or if the server has no directory of path any more.
+// that name, if a symbolic link has, or if the server has no directory of path any more. The error is ErrNotMounted if
+// nothing is mounted at root.
 func (m *Mounter) Shows(ctx context.Context, path, root, subPath string) (bool, error) {
 	// Buffered: the caller may have given up.
 	shown := make(chan bool, 1)
@@ -67,6 +68,9 @@ func shows(path, root, subPath string) (same bool, err error) {
 		return false, fmt.Errorf("opening %s: %w", root, err)
 	}
 	defer func() { err = errors.Join(err, unix.Close(rootFD)) }()
+	if err := isMountRoot(rootFD); err != nil { // the directory below a mount that is lost
+		return false, fmt.Errorf("opening %s: %w", root, err)
+	}
 	fd, err := openBeneath(rootFD, filepath.Clean(subPath))
 	switch {
 	case errors.Is(err, ErrSubPath), errors.Is(err, fs.ErrNotExist):

@@ -6,10 +6,12 @@ SPDX-License-Identifier: Apache-2.0
 package mount
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -141,9 +143,19 @@ func TestASubPathStaysBeneathItsRoot(t *testing.T) {
 }
 
 func TestADirectoryIsComparedWithWhatItsSubPathNamesNow(t *testing.T) {
+	needsRoot(t)
 	m, dir := New(Options{}), t.TempDir()
 	root := mkdir(t, dir, "root")
 	part, moved := mkdir(t, root, "a", "part"), filepath.Join(root, "moved")
+	if err := m.Bind(t.Context(), root, root, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	unmount := sync.OnceFunc(func() {
+		if err := m.Unmount(context.Background(), root); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(unmount)
 	published := part
 	rename := func(from, to string) error {
 		if published == from {
@@ -176,6 +188,11 @@ func TestADirectoryIsComparedWithWhatItsSubPathNamesNow(t *testing.T) {
 	}
 	if _, err := m.Shows(t.Context(), published, filepath.Join(dir, "none"), "a/part"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("without a root: error %v, want %v", err, fs.ErrNotExist)
+	}
+	// The directory below a mount that is lost shows nothing of it.
+	unmount()
+	if _, err := m.Shows(t.Context(), published, root, "c"); !errors.Is(err, ErrNotMounted) {
+		t.Errorf("with nothing mounted at the root: error %v, want %v", err, ErrNotMounted)
 	}
 }
 

@@ -134,6 +134,10 @@ func examinedPaths(r *record.Record, boot string) []string {
 		undone := u.Phase == record.PhaseUncertain && u.Source != ""
 		if (u.Phase == record.PhaseDone || undone) && u.BootID == boot {
 			paths = append(paths, u.Target)
+			// The agent's bind of all of it keeps what the driver mounted first, which may have died since.
+			if u.Target != u.Path && u.Type == volumesv1alpha1.PublicationMount && u.SubPath() == "" {
+				paths = append(paths, u.Path)
+			}
 		}
 	}
 	return paths
