@@ -89,6 +89,8 @@ func pods(n *decision.Node) { n.Pods = true }
 
 func covered(n *decision.Node) { n.Covered = true }
 
+func missing(n *decision.Node) { n.Missing = true }
+
 func tainted(n *decision.Node) {
 	n.Evidence = &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceOutOfServiceTaint}
 }

@@ -19,6 +19,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
+	"github.com/hawser-io/hawser/internal/controller/cached"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/liveness/livenesstest"
 	"github.com/hawser-io/hawser/internal/controller/volume"
@@ -124,17 +125,19 @@ func TestAnAttachmentOfUpstreamToANodeThatIsGoneIsDetached(t *testing.T) {
 	}
 }
 
-// TestWhatAKubeletMayHaveMountedAfterItsAgentFellSilentStaysWhenItsNodeGoes: beside upstream a kubelet mounts for a pod
-// what an intent has attached, and with the Node goes what it lists. The agent had reported the volume not in use.
-func TestWhatAKubeletMayHaveMountedAfterItsAgentFellSilentStaysWhenItsNodeGoes(t *testing.T) {
+// TestWhatTheKubeletListedInUseStaysWhenItsNodeGoes: beside upstream a kubelet mounts for a pod what an intent has
+// attached, after it has listed that. The agent had reported the volume not in use.
+func TestWhatTheKubeletListedInUseStaysWhenItsNodeGoes(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		// silent is for how long the agent had been when the Node went.
 		silent time.Duration
+		lists  bool
 		stays  bool
 	}{
-		{"the agent had fallen silent", liveness.DefaultDuration, true},
-		{"the agent was heard until then", liveness.DefaultDuration - time.Second, false},
+		{"the agent had fallen silent before", liveness.DefaultDuration, true, true},
+		{"the agent may have died before", liveness.DefaultDuration - time.Second, true, true},
+		{"it did not list it, long after the machine had ended", time.Hour, false, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			pv, state, lease := persistentVolume(), entryIn(reported("a"), isThere, "1", ""), renewedLease("a", noon)
@@ -154,7 +157,12 @@ func TestWhatAKubeletMayHaveMountedAfterItsAgentFellSilentStaysWhenItsNodeGoes(t
 			}
 			<-heard
 			now.SetTime(now.Now().Add(test.silent))
-			c.Tracker.Departed(nodeNamed("a"))
+			node := nodeNamed("a")
+			node.Annotations = map[string]string{cached.ManagedNodeAnnotation: "true"}
+			if test.lists {
+				node.Status.VolumesInUse = []corev1.UniqueVolumeName{corev1.UniqueVolumeName(name)}
+			}
+			c.Tracker.Departed(node)
 			<-heard
 			now.SetTime(now.Now().Add(time.Minute))
 			for range 3 {

@@ -54,10 +54,15 @@ func TestWhatBecomesOfAnAttachmentThatIsToBeDeleted(t *testing.T) {
 			state: released(), node: nodeNamed("a"), deleted: true, waits: true},
 		{name: "while the kubelet lists the volume it is left to upstream", state: released(), node: listing, unheld: true},
 		{name: "and stays there", state: released(), node: listing, given: notHeld, waits: true},
-		{name: "without a Node it stays, held, where the agent had fallen silent before the Node went",
-			state: released(), waits: true},
-		{name: "and goes where the agent was heard until then",
-			state: released(), given: func(_ *decision.Facts, n *decision.Node) { covered(n) }, deleted: true, waits: true},
+		{name: "without a Node it stays, held, where the kubelet may have mounted it",
+			state: released(), given: func(_ *decision.Facts, n *decision.Node) { missing(n) }, waits: true},
+		{name: "also while the cache has the Node, and what its kubelet listed last is not known yet",
+			state: released(), given: func(_ *decision.Facts, n *decision.Node) { covered(n) }, waits: true},
+		{name: "and goes where it had not",
+			state: released(), given: func(_ *decision.Facts, n *decision.Node) {
+				missing(n)
+				covered(n)
+			}, deleted: true, waits: true},
 		{name: "not before Detaching stands for it",
 			state: entryIn(reported("a"), isThere, "1", ""), node: nodeNamed("a"), waits: true},
 		{name: "not while the volume is in use", state: usedIn(released(), "1"), node: nodeNamed("a"), waits: true},

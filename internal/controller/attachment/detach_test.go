@@ -123,7 +123,7 @@ func TestTheEvidenceOfADetach(t *testing.T) {
 	}
 }
 
-// TestAReleaseFromBeforeANodeWentIsNoneOfWhatItsKubeletMountedAfterwards: only what the agent saw counts.
+// TestAReleaseFromBeforeANodeWentIsNoneOfWhatItsKubeletMountedAfterwards: only what it covers counts.
 func TestAReleaseFromBeforeANodeWentIsNoneOfWhatItsKubeletMountedAfterwards(t *testing.T) {
 	for _, test := range []struct {
 		name     string
@@ -132,8 +132,8 @@ func TestAReleaseFromBeforeANodeWentIsNoneOfWhatItsKubeletMountedAfterwards(t *t
 		evidence bool
 		want     volumesv1alpha1.EvidenceType
 	}{
-		{name: "the agent was heard until then", given: []func(*decision.Node){covered}, want: byAgent},
-		{name: "it had fallen silent before"},
+		{name: "the kubelet had not mounted it", given: []func(*decision.Node){covered}, want: byAgent},
+		{name: "it may have"},
 		{name: "the absence is no evidence", evidence: true},
 		{name: "the absence is evidence", absence: true, evidence: true, want: volumesv1alpha1.EvidenceNodeGone},
 	} {

@@ -84,7 +84,7 @@ func (c *Controller) gatherNode(
 		nvs = nil
 	} else {
 		n.TakeOver(c.Writer.Trusted(nvs), f.Volume)
-		n.Covered = c.Tracker.Covers(nvs)
+		n.Covered = c.Tracker.Covers(nvs, f.Volume)
 	}
 	if err := c.addListed(ctx, n); err != nil {
 		return err

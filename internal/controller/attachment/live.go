@@ -189,8 +189,8 @@ func (u *users) wants(claim client.ObjectKey) bool {
 }
 
 // freeOfPods reports whether upstream had no use for the attachment, and since when that is known. Evidence about the
-// machine, which replaces the node's release, holds for its pods too. Without a Node what its kubelet listed is not
-// known, and the agent's release is asked for that: it has to cover the time until the Node went.
+// machine, which replaces the node's release, holds for its pods too. Without a Node it depends on what its kubelet
+// listed last.
 func (c *Controller) freeOfPods(
 	ctx context.Context, f *decision.Facts, n *decision.Node,
 ) (free bool, since time.Time, err error) {
@@ -211,8 +211,8 @@ func (c *Controller) freeOfPods(
 		if since.IsZero() || u.since.Before(since) {
 			since = u.since
 		}
-		if u.node == nil {
-			n.Missing = true // also where the cache is behind
+		if u.node == nil && !n.Missing {
+			n.Missing, n.Covered = true, false // the cache is behind, and so is what the kubelet listed last
 		}
 		// Where access is cut, what the kubelet lists is no news: it is silent, too.
 		if u.wants(claim) || !n.RestsOnCut() && (u.use(f.Volume, claim) || decision.Uncovered(f, n)) {

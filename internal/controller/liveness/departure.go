@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/cached"
 	"github.com/hawser-io/hawser/internal/handshake"
 	"github.com/hawser-io/hawser/internal/machine"
 )
@@ -60,7 +62,20 @@ func (t *Tracker) sessions() toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { t.ObserveSession(o.(*volumesv1alpha1.NodeVolumeState)) },
 		UpdateFunc: func(_, is any) { t.ObserveSession(is.(*volumesv1alpha1.NodeVolumeState)) },
+		DeleteFunc: func(o any) {
+			if node, err := toolscache.DeletionHandlingMetaNamespaceKeyFunc(o); err == nil {
+				t.forgetReported(node)
+			}
+		},
 	}
+}
+
+// forgetReported drops what only the reports to a state that is gone were compared with. Each process does so: the
+// leader alone forgets nodes.
+func (t *Tracker) forgetReported(node string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.last, node)
 }
 
 func (t *Tracker) departures() toolscache.ResourceEventHandler {
@@ -88,6 +103,7 @@ func (t *Tracker) arrived(node string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.gone, node)
+	delete(t.last, node)
 }
 
 // Departed takes note of a Node that went, and wakes it. Its machine was out of reach if neither the kubelet nor the
@@ -102,28 +118,31 @@ func (t *Tracker) Departed(node *corev1.Node) {
 	known := t.known(node.Name)
 	t.gone[node.Name] = departed{node: node, at: now, session: known.session, departure: handshake.Departure{
 		NodeUID: node.UID, OutOfReach: listened && t.unbroken(node.Name) >= 0 && kubeletLost(node), Renewal: known.renewal}}
+	delete(t.last, node.Name)
+	if node.Annotations[cached.ManagedNodeAnnotation] == "true" {
+		t.last[node.Name] = &corev1.Node{Status: corev1.NodeStatus{
+			NodeInfo: node.Status.NodeInfo, VolumesInUse: node.Status.VolumesInUse}}
+	}
 	t.mu.Unlock()
 	t.wake(node.Name)
 }
 
-// Covers reports whether the last report of the agent of nvs is of all that happened there as long as there was a Node:
-// the agent is heard, or was heard until this process saw the Node go, or later. What the kubelet mounted after an
-// agent fell silent is in no report.
-func (t *Tracker) Covers(nvs *volumesv1alpha1.NodeVolumeState) bool {
+// Covers reports whether the agent's last report of the volume is of all that its kubelet did, although the Node is
+// gone. A kubelet that leaves attaching to a controller mounts a volume only after the Node lists it in use, so one
+// that was not listed when the Node went is as the agent reported it, however long ago that was. Where this process did
+// not see the Node go, or the kubelet attaches by itself, only an agent that is heard shows that.
+func (t *Tracker) Covers(nvs *volumesv1alpha1.NodeVolumeState, volume string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	known := t.nodes[nvs.Name]
-	if known == nil || known.renewal == "" || !t.isCurrent(nvs) {
+	if !t.isCurrent(nvs) {
 		return false
 	}
-	until := t.clock.Now()
-	if d, seen := t.gone[nvs.Name]; seen {
-		if machine.ReportedByAnother(d.node, nvs) {
-			return false
-		}
-		until = d.at
+	if last := t.last[nvs.Name]; last != nil {
+		return !machine.ReportedByAnother(last, nvs) &&
+			!slices.Contains(last.Status.VolumesInUse, corev1.UniqueVolumeName(volume))
 	}
-	return until.Sub(known.at) < known.duration
+	known := t.nodes[nvs.Name]
+	return known != nil && known.renewal != "" && t.clock.Since(known.at) < known.duration
 }
 
 // Departure of the node of nvs that this process saw last; nil if it saw none. A Node that another machine had

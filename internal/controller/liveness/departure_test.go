@@ -17,6 +17,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/cached"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
@@ -100,33 +101,59 @@ func TestADepartureIsThatOfAMachineOutOfReach(t *testing.T) {
 	}
 }
 
-func TestAReportCoversTheTimeUntilTheNodeWent(t *testing.T) {
+// lists is a Node whose kubelet leaves attaching to a controller, and lists these volumes in use.
+func lists(volumes ...corev1.UniqueVolumeName) *corev1.Node {
+	node := nodeThatIs(corev1.ConditionTrue)
+	node.Annotations = map[string]string{cached.ManagedNodeAnnotation: "true"}
+	node.Status.VolumesInUse = volumes
+	return node
+}
+
+func TestAReportCoversAVolumeThatTheNodeDidNotListWhenItWent(t *testing.T) {
 	const valid = 40 * time.Second
+	attachesByItself := lists()
+	attachesByItself.Annotations = nil
 	for _, c := range []struct {
 		name string
 		// silent is for how long the agent was not heard when the Node went, or to this day if it did not.
 		silent time.Duration
-		went   bool
-		// happens after that, when an hour has passed.
+		// went is the Node as it was then; nil if it did not.
+		went *corev1.Node
+		// happens after that, when two hours have passed.
 		happens func(*Tracker)
 		nvs     func(*volumesv1alpha1.NodeVolumeState)
 		want    bool
 	}{
 		{name: "the agent is heard", want: true},
 		{name: "it is not", silent: valid},
-		{name: "it was heard until the Node went", silent: valid - time.Second, went: true, want: true},
-		{name: "it had fallen silent before", silent: valid, went: true},
-		{name: "it had, and is heard again", silent: valid, went: true, want: true,
+		{name: "the Node did not list it, long after the agent was heard", silent: time.Hour, went: lists("w"), want: true},
+		{name: "it did, long after the agent was heard", silent: time.Hour, went: lists("w", "v")},
+		{name: "it did, and the agent may have died before", silent: valid - time.Second, went: lists("v")},
+		{name: "it did, and the agent is heard again", went: lists("v"),
 			happens: func(tracker *Tracker) { tracker.hear(said("a", 3, 7, false)) }},
-		{name: "it had, and a request of the manager failed", silent: valid, went: true,
+		{name: "its kubelet attaches by itself", went: attachesByItself},
+		{name: "the same, and the agent is heard", went: attachesByItself, want: true,
+			happens: func(tracker *Tracker) { tracker.hear(said("a", 3, 7, false)) }},
+		{name: "another Node went since", went: lists(), want: true, happens: func(tracker *Tracker) {
+			other := lists()
+			other.Name = "b"
+			tracker.Departed(other)
+		}},
+		{name: "a list lacks the Node", silent: valid, happens: func(tracker *Tracker) {
+			tracker.departures().OnDelete(toolscache.DeletedFinalStateUnknown{Key: "a", Obj: lists()})
+		}},
+		{name: "a list lacks it, and its agent is heard", want: true, happens: func(tracker *Tracker) {
+			tracker.departures().OnDelete(toolscache.DeletedFinalStateUnknown{Key: "a", Obj: lists("v")})
+		}},
+		{name: "a request of the manager failed", went: lists("v"),
 			happens: func(tracker *Tracker) { tracker.Doubt("a") }},
-		{name: "it was heard until then, and the Leases are watched anew", went: true,
+		{name: "the Leases are watched again", went: lists(),
 			happens: func(tracker *Tracker) { tracker.begin([]coordinationv1.Lease{*said("a", 2, 7, false)}) }},
-		{name: "it was, and what was heard of it is forgotten", went: true,
+		{name: "what was heard of the agent is forgotten", went: lists(),
 			happens: func(tracker *Tracker) { tracker.Forget("a") }},
-		{name: "it was, and the state is older than its last report", went: true,
+		{name: "the state is older than the agent's last report", went: lists(),
 			nvs: func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Status.Protocol.Reports = 6 }},
-		{name: "it was, in another boot than that of the Node", went: true,
+		{name: "the report is of another boot than that of the Node", went: lists(),
 			nvs: func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Status.BootID = "earlier" }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -135,9 +162,9 @@ func TestAReportCoversTheTimeUntilTheNodeWent(t *testing.T) {
 			tracker.begin([]coordinationv1.Lease{*said("a", 1, 7, false)})
 			tracker.hear(said("a", 2, 7, false))
 			now.SetTime(now.Now().Add(c.silent))
-			if c.went {
-				tracker.Departed(nodeThatIs(corev1.ConditionTrue))
-				now.SetTime(now.Now().Add(time.Hour))
+			if c.went != nil {
+				tracker.Departed(c.went)
+				now.SetTime(now.Now().Add(2 * departureKept))
 			}
 			if c.happens != nil {
 				c.happens(tracker)
@@ -146,25 +173,45 @@ func TestAReportCoversTheTimeUntilTheNodeWent(t *testing.T) {
 			if c.nvs != nil {
 				c.nvs(nvs)
 			}
-			if got := tracker.Covers(nvs); got != c.want {
-				t.Errorf("the last report of node a covers what happened there: %t, want %t", got, c.want)
+			if got := tracker.Covers(nvs, "v"); got != c.want {
+				t.Errorf("the last report of node a covers what its kubelet did with volume v: %t, want %t", got, c.want)
 			}
 		})
+	}
+}
+
+func TestWhatANodeListedIsForgottenWithItsState(t *testing.T) {
+	for name, happens := range map[string]func(*Tracker){
+		"the state is deleted": func(tracker *Tracker) { tracker.sessions().OnDelete(stateA) },
+		"a list lacks the state": func(tracker *Tracker) {
+			tracker.sessions().OnDelete(toolscache.DeletedFinalStateUnknown{Key: "a"})
+		},
+		"nothing is left there": func(tracker *Tracker) { tracker.Forget("a") },
+		"the Node comes back":   func(tracker *Tracker) { tracker.departures().OnAdd(lists(), false) },
+	} {
+		tracker := outOfReach()
+		tracker.Departed(lists())
+		if len(tracker.last) != 1 {
+			t.Errorf("%s: %d Nodes are remembered before, want node a", name, len(tracker.last))
+		}
+		if happens(tracker); len(tracker.last) != 0 {
+			t.Errorf("%s: %d Nodes are remembered, want none", name, len(tracker.last))
+		}
 	}
 }
 
 func TestNothingCoversANodeThatNoProcessSawGoUnlessItsAgentIsHeard(t *testing.T) {
 	now := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
 	tracker := NewTracker(now)
-	if tracker.Covers(reported("a", 7)) {
+	if tracker.Covers(reported("a", 7), "v") {
 		t.Error("a report of node a covers what happened there before its agent was heard, want that it does not")
 	}
 	tracker.begin([]coordinationv1.Lease{*said("a", 1, 7, false)})
-	if tracker.Covers(reported("a", 7)) {
+	if tracker.Covers(reported("a", 7), "v") {
 		t.Error("a report of node a covers what happened there, and its Lease only stands; want that it does not")
 	}
 	tracker.hear(said("a", 2, 7, false))
-	if !tracker.Covers(reported("a", 7)) {
+	if !tracker.Covers(reported("a", 7), "v") {
 		t.Error("a report of node a does not cover what happened there while its agent is heard, want that it does")
 	}
 }

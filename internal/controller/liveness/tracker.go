@@ -13,6 +13,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
@@ -37,7 +38,10 @@ type Tracker struct {
 	// awaited maps a node to the renewal after which the next one wakes it.
 	awaited map[string]string
 	// gone are the Nodes that this process saw go.
-	gone      map[string]departed
+	gone map[string]departed
+	// last is what the kubelets of those Nodes said last of their machines and of the volumes in use, as long as
+	// something may rest on it.
+	last      map[string]*corev1.Node
 	listeners []func(node string)
 }
 
@@ -62,7 +66,7 @@ type session struct {
 // NewTracker returns a Tracker that has heard no agent yet.
 func NewTracker(c clock.PassiveClock) *Tracker {
 	return &Tracker{clock: c, nodes: map[string]*heard{}, awaited: map[string]string{},
-		gone: map[string]departed{}}
+		gone: map[string]departed{}, last: map[string]*corev1.Node{}}
 }
 
 // Observe records a Lease and reports whether the agent had been unreachable until now. A renewal that is awaited wakes
@@ -187,6 +191,7 @@ func (t *Tracker) Forget(node string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.nodes, node)
+	delete(t.last, node)
 }
 
 // begin to listen: what the Leases hold may be of the past.

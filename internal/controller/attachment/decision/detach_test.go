@@ -87,7 +87,7 @@ func lookedSince(n *Node) { n.State.Looked = true }
 // nodeGone is a Node that was deleted.
 func nodeGone(n *Node) { n.Missing, n.Lists.Missing = true, true }
 
-// covered: its agent is heard, or was until then.
+// covered: its kubelet had not mounted what its agent reported as not in use.
 func covered(n *Node) { n.Covered = true }
 
 // stateless is a node without a NodeVolumeState.
@@ -168,9 +168,9 @@ func TestADetachContinuesStepByStep(t *testing.T) {
 				on("a", wanted("i"), va("1", "terminating", "name", "unpublished"), detaching, afterAReboot, unlistedBefore),
 			}}, "Ask a 1"},
 
-		{"beside upstream the attachment is deleted also without a Node, if its agent was heard until then",
+		{"beside upstream the attachment is deleted also without a Node, if the report covers what its kubelet did",
 			Facts{Nodes: []*Node{on("a", va("1", "held"), detaching, nodeGone, covered)}}, "Delete a 1"},
-		{"if it had fallen silent before, it waits",
+		{"otherwise it waits",
 			Facts{Nodes: []*Node{on("a", va("1", "held"), detaching, nodeGone)}}, ""},
 		{"until there is evidence",
 			Facts{Nodes: []*Node{on("a", va("1", "held"), detaching, nodeGone, tainted)}}, "MarkDetaching a 1 on evidence"},
@@ -210,9 +210,9 @@ func TestInPlaceOfUpstreamTheKubeletIsAskedBeforeADetach(t *testing.T) {
 		{"evidence stands in for the kubelet too",
 			false, on("a", attachedAs("1"), listedInUse, unreported, tainted), "MarkDetaching a 1 on evidence"},
 		{"beside upstream the agent's word is enough", true, on("a", attachedAs("1"), listedInUse), "MarkDetaching a 1"},
-		{"also of a Node that is gone, if the agent was heard until then", true,
+		{"also of a Node that is gone, if it covers what the kubelet did", true,
 			on("a", attachedAs("1"), nodeGone, covered), "MarkDetaching a 1"},
-		{"but not if it had fallen silent before", true, on("a", attachedAs("1"), nodeGone), ""},
+		{"but not otherwise", true, on("a", attachedAs("1"), nodeGone), ""},
 		{"nor for an attachment without an entry", true, on("a", va("1", "held"), nodeGone), ""},
 		{"unless the driver knows no attach", true,
 			on("a", entry(handshake.Attached, "1"), attachless, nodeGone), "MarkDetaching a"},
@@ -278,7 +278,7 @@ func TestWhenALeavingIntentIsReleased(t *testing.T) {
 			Facts{Nodes: []*Node{on("a", leaving("i*"), withPolicy, acknowledges, attachedAs("1"), nodeGone)}}, ""},
 		{"unless the volume stays for another intent",
 			Facts{Nodes: []*Node{on("a", stays, withPolicy, acknowledges, nodeGone)}}, "Release a i"},
-		{"or the agent was heard until the Node went",
+		{"or the report covers what the kubelet did",
 			Facts{Nodes: []*Node{on("a", leaving("i*"), withPolicy, acknowledges, attachedAs("1"), nodeGone, covered)}},
 			"Release a i"},
 		{"on a node whose agent is not heard, if it shows nothing of the volume",

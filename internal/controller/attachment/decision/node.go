@@ -55,8 +55,7 @@ type Node struct {
 	Holders []types.NamespacedName
 	// Missing: there is no such Node.
 	Missing bool
-	// Covered: the node's agent is heard, or was for as long as there was a Node. Its report is of all that the kubelet
-	// did until then.
+	// Covered: the agent's report of the volume is of all that the kubelet did, although the Node is gone.
 	Covered bool
 	// Tainted: the Node carries the out-of-service taint, whether that counts as evidence or not.
 	Tainted bool
