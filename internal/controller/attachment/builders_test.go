@@ -91,6 +91,8 @@ func covered(n *decision.Node) { n.Covered = true }
 
 func missing(n *decision.Node) { n.Missing = true }
 
+func returned(n *decision.Node) { n.Returned = true }
+
 func tainted(n *decision.Node) {
 	n.Evidence = &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceOutOfServiceTaint}
 }

@@ -10,21 +10,26 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	testingclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 	"github.com/hawser-io/hawser/internal/controller/cached"
+	"github.com/hawser-io/hawser/internal/controller/controllertest"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/liveness/livenesstest"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/controller/volumesattached"
 	"github.com/hawser-io/hawser/internal/handshake"
+	"github.com/hawser-io/hawser/internal/machine"
 )
 
 // deadBeforeItLooked is a volume in mode Replace that was unlisted on node a, whose agent died before it checked once
@@ -140,38 +145,122 @@ func TestWhatTheKubeletListedInUseStaysWhenItsNodeGoes(t *testing.T) {
 		{"it did not list it, long after the machine had ended", time.Hour, false, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			pv, state, lease := persistentVolume(), entryIn(reported("a"), isThere, "1", ""), renewedLease("a", noon)
-			name := volume.UniqueNameOf(pv)
-			state.Spec.Attachments[0].VolumeName = name
-			c, now, api := overAPI(t, pv, state, attachmentOf("va-1", "1"), lease)
-			c.Events, c.Writer.IsCurrent = events.NewFakeRecorder(100), c.Tracker.IsCurrent
-			livenesstest.Listen(t, c.Tracker, c.Client.(client.WithWatch))
-			heard := make(chan string, 1)
-			if err := c.Tracker.Listen(func(_ context.Context, node string, _ queue) { heard <- node }).Start(t.Context(),
-				nil); err != nil {
-				t.Fatal(err)
-			}
-			lease.Spec.RenewTime = &metav1.MicroTime{Time: later.Time}
-			if err := c.Client.Update(t.Context(), lease); err != nil {
-				t.Fatal(err)
-			}
-			<-heard
-			now.SetTime(now.Now().Add(test.silent))
-			node := nodeNamed("a")
-			node.Annotations = map[string]string{cached.ManagedNodeAnnotation: "true"}
+			w := reportedUnused(t)
+			w.now.SetTime(w.now.Now().Add(test.silent))
+			node := w.node()
 			if test.lists {
-				node.Status.VolumesInUse = []corev1.UniqueVolumeName{corev1.UniqueVolumeName(name)}
+				node.Status.VolumesInUse = []corev1.UniqueVolumeName{corev1.UniqueVolumeName(w.volume)}
 			}
-			c.Tracker.Departed(node)
-			<-heard
-			now.SetTime(now.Now().Add(time.Minute))
-			for range 3 {
-				if _, err := c.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}); err != nil {
-					t.Fatal(err)
-				}
-				api.Sync()
+			w.c.Tracker.Departed(node)
+			<-w.heard
+			w.now.SetTime(w.now.Now().Add(time.Minute))
+			w.reconcile(t)
+			if va := liveAttachment(t, w.c, "va-1"); (va != nil) != test.stays || test.stays && !decision.IsHeld(va) {
+				t.Errorf("attachment va-1 to node a: %+v, want it there, and held: %t", va, test.stays)
 			}
-			if va := liveAttachment(t, c, "va-1"); (va != nil) != test.stays || test.stays && !decision.IsHeld(va) {
+		})
+	}
+}
+
+// unused is a volume that an intent had attached to node a, and that its agent has reported as not in use.
+type unused struct {
+	c      *Controller
+	now    *testingclock.FakePassiveClock
+	api    *controllertest.API
+	volume string
+	lease  *coordinationv1.Lease
+	// heard has node a each time that it is woken.
+	heard chan string
+}
+
+func reportedUnused(t *testing.T, objects ...client.Object) *unused {
+	t.Helper()
+	pv, state := persistentVolume(), entryIn(reported("a"), isThere, "1", "")
+	w := &unused{volume: volume.UniqueNameOf(pv), lease: renewedLease("a", noon), heard: make(chan string, 1)}
+	state.Spec.Attachments[0].VolumeName = w.volume
+	state.Status.Machine = machine.New("11111111-2222-4333-8444-555555555555", "")
+	w.c, w.now, w.api = overAPI(t, append(objects, pv, state, attachmentOf("va-1", "1"), w.lease)...)
+	w.c.Events, w.c.Writer.IsCurrent = events.NewFakeRecorder(100), w.c.Tracker.IsCurrent
+	livenesstest.Listen(t, w.c.Tracker, w.c.Client.(client.WithWatch))
+	wake := func(_ context.Context, node string, _ queue) { w.heard <- node }
+	if err := w.c.Tracker.Listen(wake).Start(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	w.renew(t, later)
+	return w
+}
+
+// node is the one that the agent has reported from.
+func (w *unused) node() *corev1.Node {
+	node := nodeNamed("a")
+	node.Annotations = map[string]string{cached.ManagedNodeAnnotation: "true"}
+	node.Status.NodeInfo.SystemUUID = "11111111-2222-4333-8444-555555555555"
+	return node
+}
+
+// renew the agent's Lease, and wait until that has woken the node.
+func (w *unused) renew(t *testing.T, at metav1.Time) {
+	t.Helper()
+	w.lease.Spec.RenewTime = &metav1.MicroTime{Time: at.Time}
+	if err := w.c.Client.Update(t.Context(), w.lease); err != nil {
+		t.Fatal(err)
+	}
+	<-w.heard
+}
+
+func (w *unused) reconcile(t *testing.T) {
+	t.Helper()
+	for range 3 {
+		if _, err := w.c.Reconcile(t.Context(), reconcile.Request{
+			NamespacedName: client.ObjectKey{Name: w.volume}}); err != nil {
+			t.Fatal(err)
+		}
+		w.api.Sync()
+	}
+}
+
+// TestTheReportOfANodesEarlierLifeIsNoneOfWhatItsKubeletMounted: the kubelet of a Node that was registered again lists
+// nothing before it has found what it had mounted, and that of another machine lists its own volumes.
+func TestTheReportOfANodesEarlierLifeIsNoneOfWhatItsKubeletMounted(t *testing.T) {
+	again := (&unused{}).node()
+	again.UID = "again"
+	other := again.DeepCopy()
+	other.Status.NodeInfo.SystemUUID = "66666666-7777-4888-8999-aaaaaaaaaaaa"
+	for _, test := range []struct {
+		name string
+		node *corev1.Node
+		// seen: this process saw the Node go and come back.
+		seen bool
+		// heard: the agent is, since then.
+		heard bool
+		stays bool
+	}{
+		{name: "the Node came back", node: again, seen: true, stays: true},
+		{name: "it did, and its agent was heard", node: again, seen: true, heard: true},
+		{name: "another machine registered it", node: other, stays: true},
+		{name: "it was always there", node: again},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := reportedUnused(t, test.node)
+			w.now.SetTime(w.now.Now().Add(time.Hour))
+			nodes := &informertest.FakeInformers{Scheme: controllertest.Scheme()}
+			if err := w.c.Tracker.WatchDepartures(t.Context(), nodes); err != nil {
+				t.Fatal(err)
+			}
+			informer, err := nodes.FakeInformerFor(t.Context(), &corev1.Node{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if test.seen {
+				informer.Delete(w.node())
+				<-w.heard
+				informer.Add(test.node)
+			}
+			if test.heard {
+				w.renew(t, metav1.NewTime(later.Add(time.Minute)))
+			}
+			w.reconcile(t)
+			if va := liveAttachment(t, w.c, "va-1"); (va != nil) != test.stays || test.stays && !decision.IsHeld(va) {
 				t.Errorf("attachment va-1 to node a: %+v, want it there, and held: %t", va, test.stays)
 			}
 		})

@@ -19,6 +19,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/internal/controller/volume"
+	"github.com/hawser-io/hawser/internal/machine"
 )
 
 // addListed adds the attachment that the node's entry speaks of, if nothing else shows any more that it is one of the
@@ -96,7 +97,7 @@ func (c *Controller) gatherNode(
 		return err
 	}
 	n.Pods = len(n.PodVolumes) > 0
-	if err := c.gatherLists(ctx, f, n); err != nil {
+	if err := c.gatherLists(ctx, f, n, nvs); err != nil {
 		return err
 	}
 	if err := c.gatherEvidence(ctx, n, nvs); err != nil {
@@ -152,9 +153,11 @@ func (c *Controller) gatherListed(ctx context.Context, f *decision.Facts, _ []*v
 	return nil
 }
 
-// gatherLists reads from the cache what the Node lists of the volume, and whether its kubelet leaves attaching to a
-// controller.
-func (c *Controller) gatherLists(ctx context.Context, f *decision.Facts, n *decision.Node) error {
+// gatherLists reads from the cache what the Node lists of the volume, whether its kubelet leaves attaching to a
+// controller, and whether it is another one than the agent has reported from. nvs is nil where there is none.
+func (c *Controller) gatherLists(
+	ctx context.Context, f *decision.Facts, n *decision.Node, nvs *volumesv1alpha1.NodeVolumeState,
+) error {
 	node := &corev1.Node{}
 	if err := c.Client.Get(ctx, client.ObjectKey{Name: n.Name}, node); err != nil {
 		if client.IgnoreNotFound(err) != nil {
@@ -163,7 +166,8 @@ func (c *Controller) gatherLists(ctx context.Context, f *decision.Facts, n *deci
 		n.Lists.Missing = true
 		return nil
 	}
-	n.Managed = managed(node)
+	n.Managed, n.NodeUID = managed(node), node.UID
+	n.Returned = c.Tracker.Returned(n.Name) || nvs != nil && machine.Registered(node, nvs) == machine.Other
 	n.Lists, n.BootID = listed(node)[corev1.UniqueVolumeName(f.Volume)], node.Status.NodeInfo.BootID
 	return nil
 }

@@ -182,6 +182,15 @@ func (u *users) use(volume string, claim client.ObjectKey) bool {
 	return lists || u.wants(claim)
 }
 
+// differsFrom reports whether the cache has another Node. Then what the kubelet of that one listed last is not known
+// yet.
+func (u *users) differsFrom(n *decision.Node) bool {
+	if u.node == nil {
+		return !n.Missing
+	}
+	return n.NodeUID != "" && n.NodeUID != u.node.UID
+}
+
 // wants reports whether such pods name the claim. They may run on although their Node is gone.
 func (u *users) wants(claim client.ObjectKey) bool {
 	key := index.NodeClaimKey(u.name, claim.Namespace, claim.Name)
@@ -211,8 +220,8 @@ func (c *Controller) freeOfPods(
 		if since.IsZero() || u.since.Before(since) {
 			since = u.since
 		}
-		if u.node == nil && !n.Missing {
-			n.Missing, n.Covered = true, false // the cache is behind, and so is what the kubelet listed last
+		if u.differsFrom(n) {
+			n.Missing, n.Returned, n.Covered = u.node == nil, u.node != nil, false
 		}
 		// Where access is cut, what the kubelet lists is no news: it is silent, too.
 		if u.wants(claim) || !n.RestsOnCut() && (u.use(f.Volume, claim) || decision.Uncovered(f, n)) {

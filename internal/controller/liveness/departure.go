@@ -76,6 +76,7 @@ func (t *Tracker) forgetReported(node string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.last, node)
+	delete(t.returned, node)
 }
 
 func (t *Tracker) departures() toolscache.ResourceEventHandler {
@@ -83,6 +84,7 @@ func (t *Tracker) departures() toolscache.ResourceEventHandler {
 		AddFunc: func(o any) { t.arrived(o.(*corev1.Node).Name) },
 		UpdateFunc: func(was, is any) {
 			if was, is := was.(*corev1.Node), is.(*corev1.Node); was.UID != is.UID {
+				t.vanished(is.Name)
 				t.arrived(is.Name)
 			}
 		},
@@ -91,19 +93,39 @@ func (t *Tracker) departures() toolscache.ResourceEventHandler {
 			case *corev1.Node:
 				t.Departed(o)
 			case toolscache.DeletedFinalStateUnknown:
-				// A list that lacks a Node shows only that it went some time ago: both may have been heard afterwards.
-				t.arrived(o.Key)
+				t.vanished(o.Key)
 			}
 		},
 	}
 }
 
-// arrived forgets what was seen go before. It is about an earlier life of the Node.
+// vanished forgets what was seen go before, and takes note of a Node that a list lacks. It went some time ago: its
+// kubelet and its agent may have been heard since they were seen last.
+func (t *Tracker) vanished(node string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.gone, node)
+	t.last[node] = nil
+}
+
+// arrived forgets what was seen go before. It is about an earlier life of the Node. So is what the agent has reported:
+// until it is heard again, nothing shows what the kubelet of the earlier life had mounted.
 func (t *Tracker) arrived(node string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.gone, node)
-	delete(t.last, node)
+	if _, went := t.last[node]; went {
+		delete(t.last, node)
+		t.returned[node] = t.known(node).renewal
+	}
+}
+
+// Returned reports whether this process saw that the Node came back, and has not heard its agent since.
+func (t *Tracker) Returned(node string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, returned := t.returned[node]
+	return returned
 }
 
 // Departed takes note of a Node that went, and wakes it. Its machine was out of reach if neither the kubelet nor the
@@ -118,7 +140,7 @@ func (t *Tracker) Departed(node *corev1.Node) {
 	known := t.known(node.Name)
 	t.gone[node.Name] = departed{node: node, at: now, session: known.session, departure: handshake.Departure{
 		NodeUID: node.UID, OutOfReach: listened && t.unbroken(node.Name) >= 0 && kubeletLost(node), Renewal: known.renewal}}
-	delete(t.last, node.Name)
+	t.last[node.Name] = nil
 	if node.Annotations[cached.ManagedNodeAnnotation] == "true" {
 		t.last[node.Name] = &corev1.Node{Status: corev1.NodeStatus{
 			NodeInfo: node.Status.NodeInfo, VolumesInUse: node.Status.VolumesInUse}}
@@ -130,11 +152,12 @@ func (t *Tracker) Departed(node *corev1.Node) {
 // Covers reports whether the agent's last report of the volume is of all that its kubelet did, although the Node is
 // gone. A kubelet that leaves attaching to a controller mounts a volume only after the Node lists it in use, so one
 // that was not listed when the Node went is as the agent reported it, however long ago that was. Where this process did
-// not see the Node go, or the kubelet attaches by itself, only an agent that is heard shows that.
+// not see the Node go, or the kubelet attaches by itself, only an agent that is heard shows that. No report covers a
+// Node that came back, and may have gone again, before the agent was heard.
 func (t *Tracker) Covers(nvs *volumesv1alpha1.NodeVolumeState, volume string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.isCurrent(nvs) {
+	if _, returned := t.returned[nvs.Name]; returned || !t.isCurrent(nvs) {
 		return false
 	}
 	if last := t.last[nvs.Name]; last != nil {

@@ -145,6 +145,15 @@ func TestAReportCoversAVolumeThatTheNodeDidNotListWhenItWent(t *testing.T) {
 		{name: "a list lacks it, and its agent is heard", want: true, happens: func(tracker *Tracker) {
 			tracker.departures().OnDelete(toolscache.DeletedFinalStateUnknown{Key: "a", Obj: lists("v")})
 		}},
+		{name: "the Node came back and went again", went: lists(), happens: func(tracker *Tracker) {
+			tracker.departures().OnAdd(lists(), false)
+			tracker.Departed(lists())
+		}},
+		{name: "the same, and the agent was heard in between", went: lists("v"), want: true, happens: func(tracker *Tracker) {
+			tracker.departures().OnAdd(lists(), false)
+			tracker.hear(said("a", 3, 7, false))
+			tracker.Departed(lists())
+		}},
 		{name: "a request of the manager failed", went: lists("v"),
 			happens: func(tracker *Tracker) { tracker.Doubt("a") }},
 		{name: "the Leases are watched again", went: lists(),
@@ -175,6 +184,47 @@ func TestAReportCoversAVolumeThatTheNodeDidNotListWhenItWent(t *testing.T) {
 			}
 			if got := tracker.Covers(nvs, "v"); got != c.want {
 				t.Errorf("the last report of node a covers what its kubelet did with volume v: %t, want %t", got, c.want)
+			}
+		})
+	}
+}
+
+// TestANodeThatCameBackCountsAsSuchUntilItsAgentIsHeard: what the agent reported is of the Node's earlier life.
+func TestANodeThatCameBackCountsAsSuchUntilItsAgentIsHeard(t *testing.T) {
+	other := lists()
+	other.UID = "other"
+	for name, comesBack := range map[string]func(toolscache.ResourceEventHandler){
+		"it was seen going": func(h toolscache.ResourceEventHandler) {
+			h.OnDelete(lists("v"))
+			h.OnAdd(other, false)
+		},
+		"a list lacked it": func(h toolscache.ResourceEventHandler) {
+			h.OnDelete(toolscache.DeletedFinalStateUnknown{Key: "a"})
+			h.OnAdd(other, false)
+		},
+		"a list has another one": func(h toolscache.ResourceEventHandler) { h.OnUpdate(lists("v"), other) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			tracker := outOfReach()
+			tracker.hear(said("a", 3, 7, false))
+			expect := func(when string, want bool) {
+				t.Helper()
+				if got := tracker.Returned("a"); got != want {
+					t.Errorf("node a came back, %s: %t, want %t", when, got, want)
+				}
+			}
+			tracker.departures().OnAdd(lists("v"), true)
+			expect("as it is first known", false)
+			comesBack(tracker.departures())
+			expect("before its agent is heard", true)
+			tracker.hear(said("a", 3, 7, false))
+			expect("and its Lease was changed without a renewal", true)
+			woken := 0
+			tracker.listeners = append(tracker.listeners, func(string) { woken++ })
+			tracker.hear(said("a", 4, 7, false))
+			expect("and its agent was heard", false)
+			if woken != 1 {
+				t.Errorf("node a is woken %d times when its agent is heard, want once", woken)
 			}
 		})
 	}

@@ -39,9 +39,11 @@ type Tracker struct {
 	awaited map[string]string
 	// gone are the Nodes that this process saw go.
 	gone map[string]departed
-	// last is what the kubelets of those Nodes said last of their machines and of the volumes in use, as long as
-	// something may rest on it.
-	last      map[string]*corev1.Node
+	// last is what the kubelet of each Node that went said last of its machine and of the volumes in use, as long as
+	// something may rest on it; nil where this process did not see that.
+	last map[string]*corev1.Node
+	// returned maps a Node that came back to the renewal that was last then, until its agent is heard.
+	returned  map[string]string
 	listeners []func(node string)
 }
 
@@ -66,7 +68,8 @@ type session struct {
 // NewTracker returns a Tracker that has heard no agent yet.
 func NewTracker(c clock.PassiveClock) *Tracker {
 	return &Tracker{clock: c, nodes: map[string]*heard{}, awaited: map[string]string{},
-		gone: map[string]departed{}, last: map[string]*corev1.Node{}}
+		gone: map[string]departed{}, last: map[string]*corev1.Node{},
+		returned: map[string]string{}}
 }
 
 // Observe records a Lease and reports whether the agent had been unreachable until now. A renewal that is awaited wakes
@@ -192,6 +195,7 @@ func (t *Tracker) Forget(node string) {
 	defer t.mu.Unlock()
 	delete(t.nodes, node)
 	delete(t.last, node)
+	delete(t.returned, node)
 }
 
 // begin to listen: what the Leases hold may be of the past.
@@ -238,6 +242,10 @@ func (t *Tracker) hear(lease *coordinationv1.Lease) {
 	}
 	before.reports = heard.reports
 	news := renewed && (!known || before != heard)
+	if last, returned := t.returned[node]; returned && renewed && last != handshake.Renewal(lease) {
+		delete(t.returned, node)
+		news = true
+	}
 	t.mu.Unlock()
 	if back || news {
 		t.wake(node)

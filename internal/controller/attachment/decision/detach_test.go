@@ -90,6 +90,9 @@ func nodeGone(n *Node) { n.Missing, n.Lists.Missing = true, true }
 // covered: its kubelet had not mounted what its agent reported as not in use.
 func covered(n *Node) { n.Covered = true }
 
+// cameBack: the agent was not heard since the Node did.
+func cameBack(n *Node) { n.Returned = true }
+
 // stateless is a node without a NodeVolumeState.
 func stateless(n *Node) { n.State = handshake.Node{} }
 
@@ -172,6 +175,8 @@ func TestADetachContinuesStepByStep(t *testing.T) {
 			Facts{Nodes: []*Node{on("a", va("1", "held"), detaching, nodeGone, covered)}}, "Delete a 1"},
 		{"otherwise it waits",
 			Facts{Nodes: []*Node{on("a", va("1", "held"), detaching, nodeGone)}}, ""},
+		{"also where the Node came back",
+			Facts{Nodes: []*Node{on("a", va("1", "held"), detaching, cameBack)}}, ""},
 		{"until there is evidence",
 			Facts{Nodes: []*Node{on("a", va("1", "held"), detaching, nodeGone, tainted)}}, "MarkDetaching a 1 on evidence"},
 		{"or a declaration",
@@ -213,6 +218,7 @@ func TestInPlaceOfUpstreamTheKubeletIsAskedBeforeADetach(t *testing.T) {
 		{"also of a Node that is gone, if it covers what the kubelet did", true,
 			on("a", attachedAs("1"), nodeGone, covered), "MarkDetaching a 1"},
 		{"but not otherwise", true, on("a", attachedAs("1"), nodeGone), ""},
+		{"nor where the Node came back", true, on("a", attachedAs("1"), cameBack), ""},
 		{"nor for an attachment without an entry", true, on("a", va("1", "held"), nodeGone), ""},
 		{"unless the driver knows no attach", true,
 			on("a", entry(handshake.Attached, "1"), attachless, nodeGone), "MarkDetaching a"},

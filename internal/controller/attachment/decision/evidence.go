@@ -51,10 +51,10 @@ func (n *Node) OutageNeeded() time.Duration {
 }
 
 // Uncovered reports whether nothing shows what the kubelet has mounted by an attachment beside upstream: the Node is
-// gone, and the agent's report does not cover what its kubelet did. Only evidence has it detached then.
-// A driver without attach has no attachment that a kubelet waits for.
+// gone, or is another one than the agent reported from, and the report does not cover what its kubelet did. Only
+// evidence has it detached then. A driver without attach has no attachment that a kubelet waits for.
 func Uncovered(f *Facts, n *Node) bool {
-	return !f.Replace && n.Missing && !n.Covered && (n.Entry == nil || n.Entry.AttachmentName != "")
+	return !f.Replace && (n.Missing || n.Returned) && !n.Covered && (n.Entry == nil || n.Entry.AttachmentName != "")
 }
 
 // awaitsEvidence: that is the case for an attachment that stands.

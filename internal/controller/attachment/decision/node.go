@@ -55,6 +55,9 @@ type Node struct {
 	Holders []types.NamespacedName
 	// Missing: there is no such Node.
 	Missing bool
+	// Returned: the Node is another one than the agent reported from. What its kubelet lists in use is not what that of
+	// the earlier one had mounted.
+	Returned bool
 	// Covered: the agent's report of the volume is of all that the kubelet did, although the Node is gone.
 	Covered bool
 	// Tainted: the Node carries the out-of-service taint, whether that counts as evidence or not.
@@ -65,6 +68,8 @@ type Node struct {
 	Managed bool
 	// Lists is what the Node object says of the volume, in the cache or as we last wrote it.
 	Lists handshake.KubeletLists
+	// NodeUID is the UID of the Node, in the cache; empty for none.
+	NodeUID types.UID
 	// BootID that the Node names, in the cache or as we last wrote it.
 	BootID string
 	// KubeletUses: it is the kubelet, not the agent, that uses the volume.
