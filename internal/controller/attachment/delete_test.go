@@ -29,6 +29,7 @@ import (
 const (
 	byAgent  = volumesv1alpha1.EvidenceAgentReleased
 	byTaint  = volumesv1alpha1.EvidenceOutOfServiceTaint
+	byLoss   = volumesv1alpha1.EvidenceAttachmentLost
 	isThere  = volumesv1alpha1.AttachmentAttached
 	leavesIt = volumesv1alpha1.AttachmentDetaching
 )

@@ -88,7 +88,7 @@ func (c *Controller) markLost(ctx context.Context, f *decision.Facts, n *decisio
 			Type:    volumesv1alpha1.EvidenceAttachmentLost,
 			Message: fmt.Sprintf("VolumeAttachment %s was deleted, not by Hawser", name),
 		}
-		if c.Protocol.MayMarkDetaching(state, uid, false) == handshake.GuardNone {
+		if !decision.Uncovered(f, n) && c.Protocol.MayMarkDetaching(state, uid, false) == handshake.GuardNone {
 			evidence.Type = volumesv1alpha1.EvidenceAgentReleased
 		}
 		return evidence, nil

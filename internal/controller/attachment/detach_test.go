@@ -289,17 +289,23 @@ func TestWhatIsWrittenOfAnAttachmentThatIsLost(t *testing.T) {
 		name       string
 		state      *volumesv1alpha1.NodeVolumeState
 		attachment *storagev1.VolumeAttachment
+		given      []func(*decision.Node)
 		want       volumesv1alpha1.EvidenceType
 		message    string
 	}{
-		{"it is gone under a use", usedIn(attached(), "1"), nil, volumesv1alpha1.EvidenceAttachmentLost, "va-1 was deleted"},
+		{"it is gone under a use", usedIn(attached(), "1"), nil, nil, byLoss, "va-1 was deleted"},
 		{"it is going under a use",
-			usedIn(attached(), "1"), terminating, volumesv1alpha1.EvidenceAttachmentLost, "va-1 was deleted"},
+			usedIn(attached(), "1"), terminating, nil, byLoss, "va-1 was deleted"},
 		{"another one has its name",
-			usedIn(attached(), "1"), attachedTo("va-1", "2"), volumesv1alpha1.EvidenceAttachmentLost, "va-1 was deleted"},
-		{"nobody used it", attached(), nil, byAgent, ""},
-		{"it is there after all", usedIn(attached(), "1"), attachedTo("va-1", "1"), "", ""},
-		{"it was marked meanwhile", entryIn(reported("a"), leavesIt, "1", byTaint), nil, byTaint, "as it was first found"},
+			usedIn(attached(), "1"), attachedTo("va-1", "2"), nil, byLoss, "va-1 was deleted"},
+		{"nobody used it", attached(), nil, nil, byAgent, ""},
+		{"nobody used it, but the kubelet of a Node that is gone may have mounted it since", attached(), nil,
+			[]func(*decision.Node){missing}, byLoss, "va-1 was deleted"},
+		{"nobody used it, nor had the kubelet of a Node that is gone mounted it", attached(), nil,
+			[]func(*decision.Node){missing, covered}, byAgent, ""},
+		{"it is there after all", usedIn(attached(), "1"), attachedTo("va-1", "1"), nil, "", ""},
+		{"it was marked meanwhile", entryIn(reported("a"), leavesIt, "1", byTaint), nil, nil, byTaint,
+			"as it was first found"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, _ := over(t, test.state)
@@ -307,7 +313,7 @@ func TestWhatIsWrittenOfAnAttachmentThatIsLost(t *testing.T) {
 				c, _ = over(t, test.state, test.attachment)
 			}
 			c.Events = events.NewFakeRecorder(10)
-			n := on("a", entry(handshake.Attached, "1"))
+			n := on("a", append(test.given, entry(handshake.Attached, "1"))...)
 			n.Entry.AttachmentName = "va-1"
 			if err := c.markLost(t.Context(), &decision.Facts{Volume: "v", Nodes: []*decision.Node{n}},
 				n); err != nil {
