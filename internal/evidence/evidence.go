@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
@@ -31,8 +32,9 @@ type Ground struct {
 	Renewal string
 	// Silence is for how long the agent has been silent.
 	Silence time.Duration
-	// MayBePast: all of this may be of before a restore of the API server.
+	// MayBePast: all of this may be of before a restore of the API server, of that ID; empty where it is not known.
 	MayBePast bool
+	Restore   types.UID
 	// Manager is the spec of the VolumeManager; nil where it is not known.
 	Manager *volumesv1alpha1.VolumeManagerSpec
 }
@@ -144,7 +146,11 @@ func (g Ground) past() string {
 	if !g.MayBePast {
 		return ""
 	}
-	return "the API server was restored from a backup, and the node is not excused from that"
+	text := "the API server was restored from a backup, and the node is not excused from that"
+	if g.Restore != "" {
+		text += fmt.Sprintf(" (annotation %s=%s)", volumesv1alpha1.ExcusedFromRestoreAnnotation, g.Restore)
+	}
+	return text
 }
 
 // Given is the first assertion that is evidence; nil where there is none.

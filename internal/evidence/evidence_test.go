@@ -65,6 +65,8 @@ func unseen(g *Ground) { g.State.Status.Node.Absence = nil }
 
 func mayBePast(g *Ground) { g.MayBePast = true }
 
+func known(g *Ground) { g.Restore = "this-restore" }
+
 func managedBy(spec volumesv1alpha1.VolumeManagerSpec) func(*Ground) {
 	return func(g *Ground) { g.Manager = &spec }
 }
@@ -123,6 +125,8 @@ func TestTheConditionNamesTheEvidenceOrWhatIsMissing(t *testing.T) {
 			volumesv1alpha1.ReasonEvidenceMissing, []string{"the machine may run on", "restart its kubelet"}},
 		"a taint that may be of before a restore": {dead(tainted("1"), mayBePast), nil, metav1.ConditionFalse,
 			volumesv1alpha1.ReasonEvidenceMissing, []string{"carries the taint", "restored from a backup"}},
+		"a restore whose ID is known": {dead(tainted("1"), mayBePast, known), nil, metav1.ConditionFalse,
+			volumesv1alpha1.ReasonEvidenceMissing, []string{"restored from a backup", "excused-from-restore=this-restore)"}},
 		"a fence that may be of before a restore": {dead(fenced("1"), mayBePast), []string{"bmc"}, metav1.ConditionFalse,
 			volumesv1alpha1.ReasonEvidenceMissing, []string{"hosts/h", "restored from a backup"}},
 		"an absence that may be of before a restore": {dead(gone(time.Hour, "1"), mayBePast), nil, metav1.ConditionFalse,

@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package attachment
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/liveness/livenesstest"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
@@ -88,6 +90,24 @@ func TestNothingThatMayBeOfBeforeARestoreIsEvidence(t *testing.T) {
 				expect("by the cache")
 			})
 		}
+	}
+}
+
+func TestARestoreIsOverWithTheLeaseOfTheOnlyAgentThatReportsIt(t *testing.T) {
+	c, now := restored(t)
+	woken := make(chan string, 1)
+	wake := func(_ context.Context, node string, _ queue) { woken <- node }
+	if err := c.Tracker.Listen(wake).Start(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	remove(t, c, renewedLease("b", noon))
+	<-woken
+	if !c.Tracker.MayBePast(nil) {
+		t.Error("the restore is over at once, want the agent to have time to report it again")
+	}
+	now.SetTime(now.Now().Add(liveness.DefaultDuration))
+	if c.Tracker.MayBePast(nil) {
+		t.Error("the restore is not over after the Lease of the agent that reported it was deleted, want that it is")
 	}
 }
 

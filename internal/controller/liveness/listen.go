@@ -68,6 +68,8 @@ type ears struct {
 	voices   map[string]voice
 	// behind is since when a state is waited for that is older than what was heard of it.
 	behind map[string]time.Time
+	// withdrawn is when a Lease was deleted whose agent reported a restore.
+	withdrawn time.Time
 }
 
 // IsCurrent reports whether the agent of nvs was heard, and nvs is not older than what it has reported.
@@ -94,13 +96,12 @@ func (t *Tracker) Unheard(
 ) ([]string, time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	restored := t.ears.restored()
-	left := DefaultDuration - t.clock.Since(t.ears.since)
+	left, again := DefaultDuration-t.clock.Since(t.ears.since), DefaultDuration-t.clock.Since(t.ears.withdrawn)
 	if t.ears.voices == nil {
 		left = DefaultDuration
 	}
-	wait := max(left, 0)
-	if restored {
+	wait, restored := max(left, again, 0), t.ears.restored() || again > 0
+	if t.ears.restored() {
 		wait = 0 // only an event ends it
 	}
 	var unheard []string
@@ -140,10 +141,11 @@ func (t *Tracker) Restored() bool {
 	return t.restored()
 }
 
-// restored: those that reported a restore to the last watch have had no time yet to do so again.
+// restored: those that reported a restore to the last watch, or whose Lease was deleted, have had no time yet to do so
+// again.
 func (t *Tracker) restored() bool {
 	again := t.ears.voices == nil || t.clock.Since(t.ears.since) < DefaultDuration
-	return t.ears.restored() || t.wasRestored && again
+	return t.ears.restored() || t.wasRestored && again || t.clock.Since(t.ears.withdrawn) < DefaultDuration
 }
 
 // MayBePast reports whether what the API shows of the node of nvs may be of before a restore: an agent reports one, and
@@ -262,10 +264,12 @@ func (l *Listener) listen(ctx context.Context, first bool) error {
 			return fmt.Errorf("watching Leases: %s %v", e.Type, e.Object)
 		}
 		l.newest, l.versions[lease.Name] = lease.ResourceVersion, lease.ResourceVersion
-		if voiceOf(lease).restored && !first {
+		switch {
+		case e.Type == watch.Deleted:
+			l.Tracker.withdraw(lease)
+		case voiceOf(lease).restored && !first:
 			return ErrHistory
-		}
-		if e.Type != watch.Deleted {
+		default:
 			l.Tracker.hear(lease)
 		}
 	}

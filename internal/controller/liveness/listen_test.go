@@ -176,6 +176,47 @@ func TestWhatTheAPIShowsOfANodeMayBePastUntilTheRestoreIsOverOrTheNodeIsExcused(
 	expect("nor to the one before", false, false)
 }
 
+// TestARestoreThatOnlyADeletedLeaseReportsIsOverOnceItsAgentHadTheTimeToReportItAgain: one that has ended never does.
+func TestARestoreThatOnlyADeletedLeaseReportsIsOverOnceItsAgentHadTheTimeToReportItAgain(t *testing.T) {
+	for name, lives := range map[string]bool{"it lives": true, "it has ended": false} {
+		t.Run(name, func(t *testing.T) {
+			c := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
+			tracker := NewTracker(c)
+			states := []volumesv1alpha1.NodeVolumeState{*reported("b", 1)}
+			expect := func(when string, want bool) {
+				t.Helper()
+				unheard, _ := tracker.Unheard(states, func(string) bool { return false })
+				if got := tracker.MayBePast(nil); got != want || len(unheard) > 0 != want {
+					t.Errorf("%s: what the API shows may be past %t, and %v are waited for; want both %t", when, got, unheard, want)
+				}
+			}
+			tracker.begin(nil)
+			c.SetTime(c.Now().Add(DefaultDuration))
+			this := said("a", 1, 1, true)
+			this.Annotations[volumesv1alpha1.LeaseRestoreIDAnnotation] = "this"
+			tracker.hear(this)
+			c.SetTime(c.Now().Add(time.Hour))
+			expect("an agent has reported a restore", true)
+			tracker.withdraw(this)
+			expect("its Lease was deleted", true)
+			if _, wait := tracker.Unheard(states, func(string) bool { return false }); wait != DefaultDuration {
+				t.Errorf("wait for the agents that were not heard: %s, want %s", wait, DefaultDuration)
+			}
+			if got := tracker.Restores(); len(got) != 0 {
+				t.Errorf("restores that agents report: %v, want none", got)
+			}
+			if !tracker.IsCurrent(reported("a", 1)) {
+				t.Error("the report of the agent whose Lease was deleted does not count, want that it does")
+			}
+			if lives {
+				tracker.hear(said("a", 2, 1, true))
+			}
+			c.SetTime(c.Now().Add(DefaultDuration))
+			expect("and it had its time", lives)
+		})
+	}
+}
+
 func TestAListenerNoticesThatTheAPIServerWasRestored(t *testing.T) {
 	list := func(version string, leases ...*coordinationv1.Lease) *coordinationv1.LeaseList {
 		l := &coordinationv1.LeaseList{ListMeta: metav1.ListMeta{ResourceVersion: version}}

@@ -252,6 +252,26 @@ func (t *Tracker) hear(lease *coordinationv1.Lease) {
 	}
 }
 
+// withdraw the restore that the agent of a deleted Lease has reported. An agent that lives makes its Lease again, and
+// reports it once more. One that has ended would keep all evidence from counting. What else was heard of it stays.
+func (t *Tracker) withdraw(lease *coordinationv1.Lease) {
+	node, ok := strings.CutPrefix(lease.Name, volumesv1alpha1.AgentLeasePrefix)
+	if !ok {
+		return
+	}
+	t.mu.Lock()
+	v := t.ears.voices[node]
+	withdrawn := v.restored
+	if withdrawn {
+		v.restored, v.restoreID = false, ""
+		t.ears.voices[node], t.ears.withdrawn = v, t.clock.Now()
+	}
+	t.mu.Unlock()
+	if withdrawn {
+		t.wake(node)
+	}
+}
+
 func (t *Tracker) wake(node string) {
 	t.mu.Lock()
 	listeners := slices.Clone(t.listeners)

@@ -61,8 +61,12 @@ func (c *Controller) showEvidence(
 // putEvidence sets the condition, or removes it, and reports whether that changed something. node is nil where there is
 // none.
 func (c *Controller) putEvidence(nvs *volumesv1alpha1.NodeVolumeState, node *corev1.Node) bool {
-	next := evidence.Ground{Node: node, State: nvs, Renewal: c.Tracker.LastWord(nvs.Name),
-		Silence: c.Tracker.Silence(nvs.Name), MayBePast: c.Tracker.MayBePast(nvs)}.Condition(c.Fences.Names())
+	ground := evidence.Ground{Node: node, State: nvs, Renewal: c.Tracker.LastWord(nvs.Name),
+		Silence: c.Tracker.Silence(nvs.Name), MayBePast: c.Tracker.MayBePast(nvs)}
+	if restores := c.Tracker.Restores(); len(restores) > 0 {
+		ground.Restore = restores[0]
+	}
+	next := ground.Condition(c.Fences.Names())
 	if next == nil {
 		return meta.RemoveStatusCondition(&nvs.Status.Conditions, volumesv1alpha1.ConditionDetachPossible)
 	}
