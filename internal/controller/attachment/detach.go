@@ -7,10 +7,13 @@ package attachment
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -62,9 +65,23 @@ func (c *Controller) markDetaching(ctx context.Context, f *decision.Facts, s dec
 		return evidence, err
 	})
 	if err != nil && s.Evidence {
-		c.unready.Missed(s.Node.Name) // a write that fails says nothing of the agent
+		c.unready.Missed(s.Node.Name)
+		if undecided(err) { // then it may take no write of an agent either
+			c.Tracker.Doubt(s.Node.Name)
+		}
 	}
 	return err
+}
+
+// undecided reports whether the API server has not decided on the request that failed: it did not answer, was not in
+// time, or failed itself.
+func undecided(err error) bool {
+	var answer apierrors.APIStatus
+	if !errors.As(err, &answer) {
+		return true
+	}
+	code := answer.Status().Code
+	return code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
 }
 
 // markLost writes Detaching for an attachment that went, or is going, without us. Whether the node still uses it or

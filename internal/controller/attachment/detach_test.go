@@ -7,13 +7,16 @@ package attachment
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
@@ -257,7 +260,7 @@ func TestOnlyAnOutageCastsDoubtOnANodesSilence(t *testing.T) {
 		{name: "the API server is down, but no evidence is asked for", fails: 1},
 		{name: "the Node cannot be read", evidence: true, fails: 1, doubted: true},
 		{name: "the Lease cannot be read", evidence: true, fails: 2, doubted: true},
-		{name: "all is read, and the write fails", evidence: true, fails: 3},
+		{name: "all is read, and the write is not answered", evidence: true, fails: 3, doubted: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, now := over(t, outOfService("a"), silenced(usedIn(entryIn(reported("a"), isThere, "1", ""), "1")),
@@ -278,6 +281,31 @@ func TestOnlyAnOutageCastsDoubtOnANodesSilence(t *testing.T) {
 				t.Errorf("silence of node a is doubted: %t, want %t", doubted, test.doubted)
 			}
 		})
+	}
+}
+
+// TestAWriteThatTheAPIServerDidNotDecideOnCastsDoubtOnTheSilence: it takes no renewal of an agent then either.
+func TestAWriteThatTheAPIServerDidNotDecideOnCastsDoubtOnTheSilence(t *testing.T) {
+	noSpace := errors.New("etcdserver: mvcc: database space exceeded")
+	states := schema.GroupResource{Group: "volumes.hawser.io", Resource: "nodevolumestates"}
+	for name, c := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"no answer":                {errDown, true},
+		"etcd has no space":        {apierrors.NewInternalError(noSpace), true},
+		"etcd is slow":             {apierrors.NewTimeoutError("request timed out", 1), true},
+		"the API server is slow":   {apierrors.NewServerTimeout(states, "update", 1), true},
+		"it has too many requests": {apierrors.NewTooManyRequests("later", 1), true},
+		"it is unavailable":        {apierrors.NewServiceUnavailable("starting"), true},
+		"a conflict":               {apierrors.NewConflict(states, "a", errors.New("changed")), false},
+		"it is forbidden":          {apierrors.NewForbidden(states, "a", errors.New("policy")), false},
+		"it is invalid":            {apierrors.NewInvalid(schema.GroupKind{Kind: "NodeVolumeState"}, "a", nil), false},
+		"there is no state":        {apierrors.NewNotFound(states, "a"), false},
+	} {
+		if got := undecided(fmt.Errorf("writing Detaching: %w", c.err)); got != c.want {
+			t.Errorf("%s: the API server did not decide on the write: %t, want %t", name, got, c.want)
+		}
 	}
 }
 
