@@ -52,8 +52,8 @@ type installedAs struct {
 
 func (r installedAs) Installed(context.Context) (bool, error) { return r.installed, nil }
 
-// The API server sets the times of creation itself, so the reports are made as of ten minutes later, and two causes that
-// differ only in which object was created first are not among them.
+// The API server sets the times of creation itself, so the reports are made as of ten minutes later, and two causes
+// that differ only in which object was created first are not among them.
 func TestTheSameCausesAreFoundOnARealAPIServer(t *testing.T) {
 	if os.Getenv(apiserver.AssetsVariable) == "" {
 		t.Skipf("LEFT OUT (needs %s)", apiserver.AssetsVariable)
