@@ -29,14 +29,27 @@ import (
 	"github.com/hawser-io/hawser/test/holder"
 )
 
-// plainBinds is a registry of drivers that publish a device read-only by a read-only bind mount, as many do.
-type plainBinds struct{ driver.Registry }
-
-func (r plainBinds) Get(name string) (driver.Driver, bool) {
-	d, ok := r.Registry.Get(name)
-	return plainBind{d}, ok
+// otherDrivers is a registry of drivers that do something in another way.
+type otherDrivers struct {
+	driver.Registry
+	other func(driver.Driver) driver.Driver
 }
 
+func (r otherDrivers) Get(name string) (driver.Driver, bool) {
+	d, ok := r.Registry.Get(name)
+	return r.other(d), ok
+}
+
+// replaceDrivers has the agents that start from now on use other drivers.
+func (n *realNode) replaceDrivers(other func(driver.Driver) driver.Driver) {
+	drive := n.drive
+	n.drive = func(o *Options) {
+		drive(o)
+		o.Registry = otherDrivers{o.Registry, other}
+	}
+}
+
+// plainBind publishes a device read-only by a read-only bind mount, as many drivers do.
 type plainBind struct{ driver.Driver }
 
 func (d plainBind) Publish(ctx context.Context, req driver.PublishRequest) error {
@@ -65,11 +78,7 @@ func TestARealReadOnlyDeviceTakesNoWrites(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := c.realNode(t)
-			drive := n.drive
-			n.drive = func(o *Options) {
-				drive(o)
-				o.Registry = plainBinds{o.Registry}
-			}
+			n.replaceDrivers(func(d driver.Driver) driver.Driver { return plainBind{d} })
 			n.timeout = 3 * time.Second
 			v := n.volume(corev1.PersistentVolumeBlock, "", 64)
 			t.Cleanup(func() { n.takesWrites(v) })

@@ -330,14 +330,7 @@ func testRealPodOptions(t *testing.T, n *realNode) {
 	n.end(v, i)
 }
 
-// forWriting is a registry of drivers that ignore that a publication is to be read-only.
-type forWriting struct{ driver.Registry }
-
-func (r forWriting) Get(name string) (driver.Driver, bool) {
-	d, ok := r.Registry.Get(name)
-	return writableOnly{d}, ok
-}
-
+// writableOnly ignores that a publication is to be read-only.
 type writableOnly struct{ driver.Driver }
 
 func (d writableOnly) Publish(ctx context.Context, req driver.PublishRequest) error {
@@ -346,11 +339,7 @@ func (d writableOnly) Publish(ctx context.Context, req driver.PublishRequest) er
 }
 
 func testRealPodReadOnly(t *testing.T, n *realNode) {
-	drive := n.drive
-	n.drive = func(o *Options) {
-		drive(o)
-		o.Registry = forWriting{o.Registry}
-	}
+	n.replaceDrivers(func(d driver.Driver) driver.Driver { return writableOnly{d} })
 	v := n.volume(corev1.PersistentVolumeFilesystem, "ext4", 64)
 	a := n.start()
 	n.attach(v, "uid-1")

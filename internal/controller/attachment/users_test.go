@@ -66,7 +66,7 @@ func TestUpstreamKeepsAVolumeForItsPodsAndWhatItsKubeletLists(t *testing.T) {
 			[]func(*decision.Node){covered, func(n *decision.Node) { n.NodeUID = "earlier" }}, false},
 		{"its Node is gone, and a pod of that node is left", []client.Object{podOn("default", "data")}, claims,
 			[]func(*decision.Node){missing, covered}, false},
-		{"its Node is gone, and evidence stands in for the agent", nil, claims, []func(*decision.Node){forced}, true},
+		{"its Node is gone, and evidence replaces its agent", nil, claims, []func(*decision.Node){forced}, true},
 		{"the cache has a pod", []client.Object{nodeNamed("a")}, claims, []func(*decision.Node){pods}, false},
 		{"evidence stands in for its pods", []client.Object{listing, podOn("default", "data")}, claims,
 			[]func(*decision.Node){forced}, true},

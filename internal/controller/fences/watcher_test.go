@@ -239,7 +239,7 @@ func TestAFenceThatWasContradictedStaysSoWhileItsSourceIsNotConfigured(t *testin
 				Contradicted: &contradicted})
 			var own []volumesv1alpha1.FenceObservation
 			for _, w := range []*Watcher{c.meanwhile, c.after} {
-				// The agent is silent, so nothing contradicts the fence anew.
+				// The agent is silent, so nothing contradicts the fence again.
 				state.Status.Node.Fences = handshake.RecordFences(state.Status.Node.Fences, w.Of(nodeOn(hardware), state),
 					handshake.Heard{Renewal: "2"}, metav1.Now())
 				own = slices.DeleteFunc(slices.Clone(state.Status.Node.Fences), func(r volumesv1alpha1.FenceObservation) bool {

@@ -258,7 +258,7 @@ func TestNothingCoversANodeThatNoProcessSawGoUnlessItsAgentIsHeard(t *testing.T)
 	}
 	tracker.begin([]coordinationv1.Lease{*said("a", 1, 7, false)})
 	if tracker.Covers(reported("a", 7), "v") {
-		t.Error("a report of node a covers what happened there, and its Lease only stands; want that it does not")
+		t.Error("a report of node a covers what happened there, and its Lease is only there; want that it does not")
 	}
 	tracker.hear(said("a", 2, 7, false))
 	if !tracker.Covers(reported("a", 7), "v") {

@@ -57,7 +57,7 @@ func Uncovered(f *Facts, n *Node) bool {
 	return !f.Replace && (n.Missing || n.Returned) && !n.Covered && (n.Entry == nil || n.Entry.AttachmentName != "")
 }
 
-// awaitsEvidence: that is the case for an attachment that stands.
+// awaitsEvidence reports whether an attachment that is there waits for evidence by that.
 func awaitsEvidence(f *Facts, n *Node) bool {
 	a := n.AttachmentOf(n.State.Entry.UID)
 	if a == nil {
